@@ -1,0 +1,247 @@
+//! [`CancelToken`]: a sticky flag that wakes whoever waits. Every sleep of the crate is in here.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use crate::sync::{Condvar, Mutex};
+use crate::wake::Wake;
+
+/// Ends a call from another thread: a wait at once, a request in flight as soon as its socket notices.
+///
+/// Clones are the same token. Cancelling is for good; use a new token, or a [`child`](Self::child), for the next call.
+/// A call that was cancelled in flight answers [`ErrorCode::Aborted`](crate::ErrorCode::Aborted), and whether it took
+/// effect is unknown; the client undoes such an acquire by itself.
+///
+/// ```
+/// use syncguard::{CancelToken, Client, ErrorCode, LockOptions};
+///
+/// # let dir = tempfile::tempdir()?;
+/// # let client = Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
+/// let token = CancelToken::new();
+/// let options = LockOptions::new().cancel(&token);
+/// token.cancel(); // from a signal handler's thread, a shutdown hook, …
+/// let error = client.lock_with("nightly", &options).unwrap_err();
+/// assert_eq!(error.code(), ErrorCode::Aborted);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct CancelToken {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    cancelled: AtomicBool,
+    state: Mutex<Subscribers>,
+    changed: Condvar,
+    /// Calls given this token end by then, with `NetworkTimeout` and not `Aborted`.
+    limit: Option<Instant>,
+    /// Keeps a child known to its parent.
+    _parent: Option<Subscription>,
+}
+
+#[derive(Default)]
+struct Subscribers {
+    next: u64,
+    list: Vec<(u64, Arc<dyn Wake>)>,
+}
+
+impl CancelToken {
+    /// A token that is not cancelled.
+    pub fn new() -> Self {
+        Self::build(None, None)
+    }
+
+    /// A token that is cancelled with this one, and can be cancelled alone.
+    #[must_use]
+    pub fn child(&self) -> Self {
+        Self::family(Some(self), None)
+    }
+
+    /// A child that bounds each call it is given to by `timeout` from now: a bare verb answers
+    /// [`ErrorCode::NetworkTimeout`](crate::ErrorCode::NetworkTimeout) when it passes.
+    #[must_use]
+    pub fn with_timeout(&self, timeout: Duration) -> Self {
+        Self::family(Some(self), Some(deadline_after(timeout)))
+    }
+
+    /// A token under `parent`, if there is one, whose calls end by `limit`.
+    pub(crate) fn family(parent: Option<&Self>, limit: Option<Instant>) -> Self {
+        let Some(parent) = parent else {
+            return Self::build(limit, None);
+        };
+        let limit = match (parent.inner.limit, limit) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        let inner = Arc::new_cyclic(|me: &Weak<Inner>| {
+            let link: Arc<dyn Wake> = Arc::new(Link(me.clone()));
+            Inner {
+                cancelled: AtomicBool::new(false),
+                state: Mutex::new(Subscribers::default()),
+                changed: Condvar::new(),
+                limit,
+                _parent: Some(parent.subscribe(link)),
+            }
+        });
+        let child = Self { inner };
+        // The parent may have been cancelled while the child was not yet whole and could not be reached.
+        if parent.is_cancelled() {
+            child.cancel();
+        }
+        child
+    }
+
+    fn build(limit: Option<Instant>, parent: Option<Subscription>) -> Self {
+        Self {
+            inner: Arc::new(Inner {
+                cancelled: AtomicBool::new(false),
+                state: Mutex::new(Subscribers::default()),
+                changed: Condvar::new(),
+                limit,
+                _parent: parent,
+            }),
+        }
+    }
+
+    /// Cancels, for good, and wakes everybody who waits with this token or a child of it. From any thread, any number
+    /// of times; not from a signal handler.
+    pub fn cancel(&self) {
+        self.inner.cancel();
+    }
+
+    /// Whether it was cancelled.
+    pub fn is_cancelled(&self) -> bool {
+        self.inner.cancelled.load(Ordering::Acquire)
+    }
+
+    /// By when the calls given this token must end, if it says so.
+    pub(crate) fn limit(&self) -> Option<Instant> {
+        self.inner.limit
+    }
+
+    /// Wakes `who` on cancel, until the subscription is dropped. Wakes at once if that has happened already.
+    pub(crate) fn subscribe(&self, who: Arc<dyn Wake>) -> Subscription {
+        let mut state = self.inner.state.lock();
+        let id = state.next;
+        state.next += 1;
+        if self.is_cancelled() {
+            drop(state);
+            who.wake();
+        } else {
+            state.list.push((id, who));
+        }
+        Subscription {
+            token: Arc::downgrade(&self.inner),
+            id,
+        }
+    }
+
+    /// Sleeps until `deadline` or until cancelled, whichever is first; `None` sleeps until cancelled.
+    pub(crate) fn sleep_until(&self, deadline: Option<Instant>) {
+        let mut state = self.inner.state.lock();
+        while !self.is_cancelled() && deadline.is_none_or(|d| Instant::now() < d) {
+            self.inner.changed.wait_until(&mut state, deadline);
+        }
+    }
+}
+
+impl Inner {
+    fn cancel(&self) {
+        if self.cancelled.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let list = std::mem::take(&mut self.state.lock().list);
+        self.changed.notify_all();
+        for (_, who) in list {
+            who.wake();
+        }
+    }
+}
+
+struct Link(Weak<Inner>);
+
+impl Wake for Link {
+    fn wake(&self) {
+        if let Some(child) = self.0.upgrade() {
+            child.cancel();
+        }
+    }
+}
+
+/// Ends a subscription when dropped.
+pub(crate) struct Subscription {
+    token: Weak<Inner>,
+    id: u64,
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        if let Some(token) = self.token.upgrade() {
+            token.state.lock().list.retain(|(id, _)| *id != self.id);
+        }
+    }
+}
+
+impl Default for CancelToken {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for CancelToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CancelToken")
+            .field("cancelled", &self.is_cancelled())
+            .finish()
+    }
+}
+
+/// `timeout` from now; far away instead of overflowing.
+pub(crate) fn deadline_after(timeout: Duration) -> Instant {
+    const FAR: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
+    let now = Instant::now();
+    now.checked_add(timeout.min(FAR)).unwrap_or(now)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_follows_its_parent_and_not_the_other_way() {
+        let parent = CancelToken::new();
+        let (a, b) = (parent.child(), parent.child());
+        a.cancel();
+        assert!(a.is_cancelled() && !parent.is_cancelled() && !b.is_cancelled());
+        parent.cancel();
+        assert!(b.is_cancelled() && parent.child().is_cancelled());
+    }
+
+    #[test]
+    fn cancel_ends_a_sleep() {
+        let token = CancelToken::new();
+        let other = token.clone();
+        let sleeper = std::thread::spawn(move || other.sleep_until(None));
+        token.cancel();
+        sleeper.join().expect("the sleeper ends");
+    }
+
+    #[test]
+    fn a_dropped_child_is_forgotten() {
+        let parent = CancelToken::new();
+        drop(parent.child());
+        assert!(parent.inner.state.lock().list.is_empty());
+    }
+
+    #[test]
+    fn limits_narrow_and_never_overflow() {
+        let token = CancelToken::new()
+            .with_timeout(Duration::MAX)
+            .with_timeout(Duration::ZERO);
+        assert!(token.limit().is_some_and(|l| l <= Instant::now()));
+        assert!(token.with_timeout(Duration::from_secs(5)).limit() <= token.limit());
+        assert!(!token.is_cancelled());
+    }
+}

@@ -1,0 +1,78 @@
+//! The clocks: one that runs during suspend, which leases are counted on, and the wall clock, which is only shown.
+
+use std::fmt;
+use std::sync::Weak;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::wake::Wake;
+
+/// What leases are counted on. Tests replace it.
+pub(crate) trait Clock: Send + Sync + fmt::Debug {
+    /// The time since some fixed point. It never steps and goes on while the machine is suspended.
+    fn now(&self) -> Duration;
+
+    /// How long a thread that waits for `until` may sleep before it looks again; `None` if only being woken helps.
+    fn patience(&self, until: Duration) -> Option<Duration>;
+
+    /// Wakes `who` whenever the clock was moved by hand.
+    fn subscribe(&self, who: Weak<dyn Wake>);
+}
+
+/// A thread's sleep does not run during suspend while leases do: a sleeper looks again at least this often, so that after a
+/// resume a loss is reported within it.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// The boot-time clock of the system.
+#[derive(Debug)]
+pub(crate) struct BootClock;
+
+impl Clock for BootClock {
+    fn now(&self) -> Duration {
+        boot_time()
+    }
+
+    fn patience(&self, until: Duration) -> Option<Duration> {
+        Some(until.saturating_sub(boot_time()).min(LOOK_AGAIN))
+    }
+
+    fn subscribe(&self, _who: Weak<dyn Wake>) {}
+}
+
+/// Time since boot, suspend included. macOS counts suspend in its monotonic clock already.
+pub(crate) fn boot_time() -> Duration {
+    use nix::time::{ClockId, clock_gettime};
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    let id = ClockId::CLOCK_BOOTTIME;
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    let id = ClockId::CLOCK_MONOTONIC;
+    match clock_gettime(id) {
+        Ok(t) => Duration::new(
+            t.tv_sec().unsigned_abs(),
+            u32::try_from(t.tv_nsec()).unwrap_or(0),
+        ),
+        // The call fails only for a clock the kernel does not know, and this one is older than everything we run on.
+        Err(e) => unreachable!("the system has no boot-time clock: {e}"),
+    }
+}
+
+/// Which boot of the machine this is; a lease counted on the boot clock means nothing in another one.
+#[cfg(feature = "sqlite")]
+pub(crate) fn boot_id() -> std::io::Result<String> {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    return Ok(std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?
+        .trim()
+        .to_owned());
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    return Ok(format!(
+        "boot-{}",
+        wall_ms() / 1000 - i64::try_from(boot_time().as_secs()).unwrap_or(0)
+    ));
+}
+
+/// Unix milliseconds, to be shown and never to be compared.
+#[cfg_attr(not(any(feature = "sqlite", feature = "testkit")), allow(dead_code))]
+pub(crate) fn wall_ms() -> i64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |d| i64::try_from(d.as_millis()).unwrap_or(i64::MAX))
+}

@@ -1,0 +1,232 @@
+//! [`LockError`]: one opaque error with a code to branch on.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::time::Duration;
+
+use crate::lease::Holder;
+
+/// What kind of trouble a [`LockError`] reports. Branch on this, show the message to people.
+///
+/// Contention is not among them: a key that somebody else holds is an outcome of the verbs, and becomes an error
+/// ([`ErrorCode::AcquisitionTimeout`]) only when a whole wait has ended in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorCode {
+    /// The store cannot be reached or cannot serve now: refused, reset, loading, read-only replica. Transient.
+    ServiceUnavailable,
+    /// The store refused the credentials or lacks a right for them.
+    AuthFailed,
+    /// The caller passed something that can never work: a bad key, URL, option, or a store without its tables.
+    InvalidArgument,
+    /// The store or the pool is full. Transient.
+    RateLimited,
+    /// The operation's own deadline passed; its effect is unknown. Transient.
+    NetworkTimeout,
+    /// A whole wait ended and somebody else still holds the key.
+    AcquisitionTimeout,
+    /// The caller's [`CancelToken`](crate::CancelToken) ended the call.
+    Aborted,
+    /// Anything else: a foreign value under our key, a fence over its limit, a corrupt file, a bug.
+    Internal,
+}
+
+impl ErrorCode {
+    /// The code's name, as in the enum.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::ServiceUnavailable => "ServiceUnavailable",
+            Self::AuthFailed => "AuthFailed",
+            Self::InvalidArgument => "InvalidArgument",
+            Self::RateLimited => "RateLimited",
+            Self::NetworkTimeout => "NetworkTimeout",
+            Self::AcquisitionTimeout => "AcquisitionTimeout",
+            Self::Aborted => "Aborted",
+            Self::Internal => "Internal",
+        }
+    }
+
+    /// Whether trying again later may succeed without anybody changing anything.
+    pub fn is_transient(self) -> bool {
+        matches!(
+            self,
+            Self::ServiceUnavailable | Self::NetworkTimeout | Self::RateLimited
+        )
+    }
+}
+
+impl fmt::Display for ErrorCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// The error of every fallible call.
+///
+/// It carries a [code](Self::code), a message a stranger can act on, and where known the key's hash, the number of
+/// attempts, the time waited and who holds the key. It never holds a raw key, a lock id or a password, so it may be logged.
+///
+/// ```
+/// use syncguard::{ErrorCode, Key};
+///
+/// let error = Key::new("").unwrap_err();
+/// assert_eq!(error.code(), ErrorCode::InvalidArgument);
+/// println!("{error}");
+/// ```
+pub struct LockError(Box<Inner>);
+
+struct Inner {
+    code: ErrorCode,
+    message: String,
+    key_hash: Option<String>,
+    attempts: u32,
+    waited: Option<Duration>,
+    holder: Option<Holder>,
+    /// Whether the request may have reached the store and taken effect.
+    may_have_applied: bool,
+    source: Option<Box<dyn StdError + Send + Sync>>,
+}
+
+impl LockError {
+    /// An error of `code` with a message. Backends of your own make theirs with this.
+    ///
+    /// Until [`nothing_applied`](Self::nothing_applied) says otherwise, [`ErrorCode::ServiceUnavailable`],
+    /// [`ErrorCode::NetworkTimeout`], [`ErrorCode::Aborted`] and [`ErrorCode::Internal`] count as of unknown effect:
+    /// the client then undoes an acquire that may have been applied. The other codes mean the store refused.
+    /// Keep keys, lock ids and passwords out of `message`.
+    pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
+        let may_have_applied = matches!(
+            code,
+            ErrorCode::ServiceUnavailable
+                | ErrorCode::NetworkTimeout
+                | ErrorCode::Aborted
+                | ErrorCode::Internal
+        );
+        Self(Box::new(Inner {
+            code,
+            message: message.into(),
+            key_hash: None,
+            attempts: 0,
+            waited: None,
+            holder: None,
+            may_have_applied,
+            source: None,
+        }))
+    }
+
+    /// Keeps the cause, for [`source`](StdError::source).
+    #[must_use]
+    pub fn with_source(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        self.0.source = Some(source.into());
+        self
+    }
+
+    /// Says that the request had no effect for certain: it was never sent, or the store refused it.
+    #[must_use]
+    pub fn nothing_applied(mut self) -> Self {
+        self.0.may_have_applied = false;
+        self
+    }
+
+    /// Names the key concerned, by its hash.
+    #[must_use]
+    pub fn for_key(mut self, key: &crate::Key) -> Self {
+        self.0.key_hash = Some(key.hash());
+        self
+    }
+
+    pub(crate) fn after(mut self, attempts: u32, waited: Duration) -> Self {
+        self.0.attempts = attempts;
+        self.0.waited = Some(waited);
+        self
+    }
+
+    pub(crate) fn held_by(mut self, holder: Option<Holder>) -> Self {
+        self.0.holder = holder;
+        self
+    }
+
+    pub(crate) fn invalid(message: impl Into<String>) -> Self {
+        Self::new(ErrorCode::InvalidArgument, message)
+    }
+
+    pub(crate) fn internal(message: impl Into<String>) -> Self {
+        Self::new(ErrorCode::Internal, message)
+    }
+
+    pub(crate) fn unavailable(message: impl Into<String>) -> Self {
+        Self::new(ErrorCode::ServiceUnavailable, message)
+    }
+
+    /// What an inherited handle answers in a forked child.
+    pub(crate) fn forked() -> Self {
+        Self::internal("this handle belongs to the parent process; open a client of its own in the forked child").nothing_applied()
+    }
+
+    /// The kind of trouble.
+    pub fn code(&self) -> ErrorCode {
+        self.0.code
+    }
+
+    /// The text, without the code.
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
+
+    /// The hash of the key concerned, as [`Key::hash`](crate::Key::hash) shows it; `None` where no key is involved.
+    pub fn key_hash(&self) -> Option<&str> {
+        self.0.key_hash.as_deref()
+    }
+
+    /// How many attempts a `lock` made before it gave up; 0 where that does not apply.
+    pub fn attempts(&self) -> u32 {
+        self.0.attempts
+    }
+
+    /// How long a `lock` waited before it gave up.
+    pub fn waited(&self) -> Option<Duration> {
+        self.0.waited
+    }
+
+    /// Who held the key at the last attempt, where the store said so.
+    pub fn holder(&self) -> Option<&Holder> {
+        self.0.holder.as_ref()
+    }
+
+    /// Whether the operation may have taken effect although it failed (a timeout, a reset, a cancel in flight).
+    pub fn may_have_applied(&self) -> bool {
+        self.0.may_have_applied
+    }
+}
+
+impl fmt::Display for LockError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.0.code, self.0.message)
+    }
+}
+
+impl fmt::Debug for LockError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut d = f.debug_struct("LockError");
+        d.field("code", &self.0.code)
+            .field("message", &self.0.message);
+        if let Some(hash) = &self.0.key_hash {
+            d.field("key_hash", hash);
+        }
+        if self.0.attempts > 0 {
+            d.field("attempts", &self.0.attempts)
+                .field("waited", &self.0.waited)
+                .field("holder", &self.0.holder);
+        }
+        if let Some(source) = &self.0.source {
+            d.field("source", source);
+        }
+        d.finish()
+    }
+}
+
+impl StdError for LockError {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.0.source.as_deref().map(|e| e as _)
+    }
+}

@@ -1,0 +1,3 @@
+//! x
+/// Guard
+pub struct Guard;

@@ -1,0 +1,144 @@
+//! [`Key`]: the only door for names.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfc_quick};
+
+use crate::error::LockError;
+
+/// The longest key, in bytes of UTF-8 after NFC.
+pub const MAX_KEY_BYTES: usize = 512;
+
+/// A checked lock name: Unicode NFC, 1 to 512 bytes of UTF-8, no U+0000.
+///
+/// Two texts that are the same after normalisation name the same lock. Case and spaces count.
+/// `Debug` shows the [hash](Self::hash) only.
+///
+/// ```
+/// use syncguard::Key;
+///
+/// let key = Key::new("invoice:42")?;
+/// assert_eq!(key.as_str(), "invoice:42");
+/// assert_eq!(Key::new("cafe\u{301}")?, Key::new("caf\u{e9}")?);
+/// # Ok::<(), syncguard::LockError>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key(Box<str>);
+
+impl Key {
+    /// Normalises and checks `text`.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if the text is empty, longer than 512 bytes after NFC, or holds U+0000.
+    pub fn new(text: &str) -> Result<Self, LockError> {
+        // NFC shrinks a text to a sixth of its bytes at the most (a test counts): what is longer than
+        // that cannot become legal and is not worth normalising.
+        if text.len() > MAX_KEY_BYTES * 6 {
+            return Err(too_long());
+        }
+        let text = nfc(text);
+        if text.is_empty() {
+            return Err(LockError::invalid("the key is empty"));
+        }
+        if text.len() > MAX_KEY_BYTES {
+            return Err(too_long());
+        }
+        if text.contains('\0') {
+            return Err(LockError::invalid(
+                "the key holds U+0000, which not every store can keep",
+            ));
+        }
+        Ok(Self(text.into()))
+    }
+
+    /// The normalised text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The key's hash for logs and displays: 24 hex digits. Not for security.
+    pub fn hash(&self) -> String {
+        hash_normalised(&self.0)
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Key(#{})", self.hash())
+    }
+}
+
+fn too_long() -> LockError {
+    LockError::invalid(format!(
+        "the key is longer than {MAX_KEY_BYTES} bytes of UTF-8 after NFC"
+    ))
+}
+
+pub(crate) fn nfc(text: &str) -> Cow<'_, str> {
+    match is_nfc_quick(text.chars()) {
+        IsNormalized::Yes => Cow::Borrowed(text),
+        _ => Cow::Owned(text.nfc().collect()),
+    }
+}
+
+/// The display hash of any text: 24 lower-case hex digits over its NFC form. It tells names apart in logs; it is not a
+/// cryptographic hash.
+///
+/// ```
+/// assert_eq!(syncguard::hash_key("user:42"), "f73a5c8d07b5c5075608a93b");
+/// ```
+pub fn hash_key(text: &str) -> String {
+    hash_normalised(&nfc(text))
+}
+
+fn hash_normalised(text: &str) -> String {
+    let (mut a, mut b, mut d) = (0u32, 0u32, 0u32);
+    for unit in text.encode_utf16() {
+        let c = u32::from(unit);
+        a = a.wrapping_mul(31).wrapping_add(c);
+        b = b.wrapping_mul(127).wrapping_add(c.wrapping_mul(3));
+        d = d.wrapping_mul(2047).wrapping_add(c.wrapping_mul(7));
+    }
+    format!("{a:08x}{b:08x}{d:08x}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_long_text_that_shrinks_is_a_key() {
+        // Two decomposed marks and a letter of 5 bytes become one character of 2 or 3.
+        let decomposed = "s\u{323}\u{307}".repeat(170);
+        assert_eq!(
+            Key::new(&decomposed).map(|k| k.as_str().len()).ok(),
+            Some(510)
+        );
+    }
+
+    #[test]
+    fn no_legal_key_is_longer_than_six_times_the_limit_before_nfc() {
+        // The shortcut in `new` is right as long as no character's decomposition is over 6 times its own length.
+        for c in (0..=0x10_ffffu32).filter_map(char::from_u32) {
+            let plain = c.len_utf8();
+            let long: usize = std::iter::once(c).nfd().map(char::len_utf8).sum();
+            assert!(
+                long <= plain * 6,
+                "U+{:04X}: {plain} bytes decompose to {long}",
+                c as u32
+            );
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn normalising_twice_changes_nothing(text in "\\PC{0,80}") {
+            if let Ok(key) = Key::new(&text) {
+                prop_assert_eq!(Key::new(key.as_str()).ok(), Some(key.clone()));
+                prop_assert_eq!(hash_key(&text), key.hash());
+            }
+        }
+    }
+}

@@ -1,0 +1,52 @@
+#![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
+//! Blocking distributed locks.
+
+mod backend;
+mod backoff;
+mod callbacks;
+mod cancel;
+mod client;
+mod clock;
+mod diagnostics;
+mod error;
+mod guard;
+mod key;
+mod keyspace;
+mod lease;
+mod limits;
+mod liveness;
+mod open;
+mod options;
+mod process;
+#[cfg(feature = "sqlite")]
+mod sqlite;
+mod sync;
+mod telemetry;
+mod threads;
+mod wake;
+
+pub use backend::{
+    Absence, AcquireOutcome, Backend, Capabilities, ExtendOutcome, LookupBy, ReleaseOutcome,
+    TimeAuthority,
+};
+pub use cancel::CancelToken;
+pub use client::Client;
+pub use diagnostics::{LockInfo, LockInfoDebug, StoredLock};
+pub use error::{ErrorCode, LockError};
+pub use guard::Guard;
+pub use key::{Key, MAX_KEY_BYTES, hash_key};
+pub use keyspace::KeySpace;
+pub use lease::{Acquired, Fence, Holder, LockId, MAX_FENCE, Ttl};
+pub use liveness::{TIME_TOLERANCE_MS, is_live};
+pub use open::{
+    ClientOptions, DEFAULT_CONNECT_TIMEOUT, DEFAULT_DISPOSE_TIMEOUT, DEFAULT_KEY_PREFIX,
+    DEFAULT_OPERATION_TIMEOUT, DEFAULT_POOL_SIZE,
+};
+pub use options::{
+    Backoff, DEFAULT_ACQUIRE_TIMEOUT, DEFAULT_MAX_RETRIES, DEFAULT_RETRY_DELAY, DEFAULT_TTL,
+    Jitter, LockOptions, ReleaseError,
+};
+#[cfg(feature = "sqlite")]
+pub use sqlite::SqliteBackend;
+pub use telemetry::{IncludeRaw, LockEvent, LockEventType, Telemetry};

@@ -11,19 +11,26 @@ mod clock;
 mod diagnostics;
 mod error;
 mod guard;
+mod heartbeat;
 mod key;
 mod keyspace;
 mod lease;
+mod lifecycle;
 mod limits;
 mod liveness;
 mod open;
 mod options;
 mod process;
+mod runtime;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod sync;
 mod telemetry;
+#[cfg(feature = "testkit")]
+pub mod testkit;
 mod threads;
+mod timer;
+mod undo;
 mod wake;
 
 pub use backend::{

@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::backend::Backend;
 use crate::error::LockError;
 use crate::options::{OnReleaseError, ReleaseError};
+use crate::runtime::Runtime;
 use crate::telemetry::{IncludeRaw, LockEvent, OnEvent};
 
 /// The default number of connections.
@@ -200,6 +201,15 @@ impl ClientOptions {
             }
         }
         Ok(())
+    }
+
+    /// What the client's guards are timed by.
+    pub(crate) fn runtime(&self) -> Runtime {
+        #[cfg(feature = "testkit")]
+        if let Some(clock) = &self.clock {
+            return Runtime::with_clock(Arc::clone(clock));
+        }
+        Runtime::shared()
     }
 
     /// The store a URL names. Parses and checks; does no I/O.

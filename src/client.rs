@@ -1,6 +1,7 @@
 //! [`Client`]: opens a store and takes locks in it. The only retry loop is here.
 
 use std::fmt;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -544,6 +545,10 @@ impl Backend for Client {
         self.inner.backend.purge_expired(limit, cancel)
     }
 }
+
+/// A panic in user code leaves a client whole: what its mutexes guard is consistent whenever they are free.
+impl UnwindSafe for Client {}
+impl RefUnwindSafe for Client {}
 
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

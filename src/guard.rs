@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -406,6 +407,10 @@ impl Drop for Guard {
         );
     }
 }
+
+/// As for [`Client`](crate::Client): a panic in user code leaves a guard whole.
+impl UnwindSafe for Guard {}
+impl RefUnwindSafe for Guard {}
 
 impl fmt::Debug for Guard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

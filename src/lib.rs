@@ -16,6 +16,8 @@ mod key;
 mod keyspace;
 mod lease;
 mod lifecycle;
+#[cfg(all(test, loom))]
+mod lifecycle_model;
 mod limits;
 mod liveness;
 mod open;

@@ -136,6 +136,11 @@ impl MemoryBackend {
             .unwrap_or(0)
     }
 
+    /// How many locks are stored, dead ones included.
+    pub fn stored(&self) -> usize {
+        self.shared.state.lock().locks.len()
+    }
+
     /// Removes the lock of `key`, as if an operator had deleted it. Its fence counter stays.
     ///
     /// # Errors

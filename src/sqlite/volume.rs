@@ -31,7 +31,7 @@ fn remote(path: &Path) -> Option<&'static str> {
     let FsType(kind) = statfs(path).ok()?.filesystem_type();
     REMOTE
         .iter()
-        .find(|(magic, _)| *magic == (kind as i64 & 0xffff_ffff))
+        .find(|(magic, _)| *magic == (i64::from(kind) & 0xffff_ffff))
         .map(|(_, name)| *name)
 }
 

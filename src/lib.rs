@@ -1,6 +1,5 @@
 #![forbid(unsafe_code)]
-#![cfg_attr(docsrs, feature(doc_cfg))]
-//! Blocking distributed locks.
+#![doc = include_str!("../README.md")]
 
 mod backend;
 mod backoff;

@@ -10,9 +10,7 @@ use std::path::PathBuf;
 
 use nix::poll::PollFlags;
 
-#[cfg(feature = "tls")]
-pub(crate) use self::wire::Wire;
-pub(crate) use self::wire::{broken, hung_up, is_not_yet};
+pub(crate) use self::wire::{Wire, broken, hung_up, is_not_yet};
 use crate::error::LockError;
 use crate::limits::Limits;
 use crate::resolve;

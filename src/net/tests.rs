@@ -1,6 +1,5 @@
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -381,8 +380,11 @@ fn the_end_of_the_stream_is_an_error() {
     assert!(error.may_have_applied());
 }
 
+#[cfg(target_os = "linux")]
 #[test]
 fn a_peer_that_went_away_raises_no_signal() {
+    use std::os::unix::net::UnixListener;
+
     use nix::sys::signal::{SigSet, Signal};
     use nix::sys::signalfd::{SfdFlags, SignalFd};
 

@@ -19,10 +19,18 @@ mod lifecycle;
 mod lifecycle_model;
 mod limits;
 mod liveness;
+#[cfg(any(feature = "redis", feature = "postgres"))]
+#[allow(dead_code)]
+mod net;
 mod open;
 mod options;
+#[cfg(any(feature = "redis", feature = "postgres"))]
+#[allow(dead_code)]
+mod pool;
 mod process;
 mod runtime;
+#[cfg(any(feature = "redis", feature = "postgres"))]
+mod resolve;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod sync;
@@ -32,6 +40,9 @@ pub mod testkit;
 mod threads;
 mod timer;
 mod undo;
+#[cfg(all(feature = "tls", any(feature = "redis", feature = "postgres")))]
+#[allow(dead_code)]
+mod tls;
 mod wake;
 
 pub use backend::{

@@ -16,16 +16,27 @@ mod keyspace;
 mod lease;
 mod limits;
 mod liveness;
+#[cfg(any(feature = "redis", feature = "postgres"))]
+#[allow(dead_code)]
+mod net;
 mod open;
 mod options;
+#[cfg(any(feature = "redis", feature = "postgres"))]
+#[allow(dead_code)]
+mod pool;
 mod process;
 #[cfg(feature = "redis")]
 mod redis;
+#[cfg(any(feature = "redis", feature = "postgres"))]
+mod resolve;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod sync;
 mod telemetry;
 mod threads;
+#[cfg(all(feature = "tls", any(feature = "redis", feature = "postgres")))]
+#[allow(dead_code)]
+mod tls;
 mod wake;
 
 pub use backend::{

@@ -86,8 +86,9 @@ fn split(line: &str) -> (&str, &str) {
     if line.starts_with("ERR Error running script") {
         if let Some(at) = line.rfind("@user_script:") {
             let after = &line[at + "@user_script:".len()..];
-            line = after
-                .trim_start_matches(|c: char| c == ' ' || c == ':' || c == '-' || c.is_ascii_digit());
+            line = after.trim_start_matches(|c: char| {
+                c == ' ' || c == ':' || c == '-' || c.is_ascii_digit()
+            });
         }
     }
     line.split_once(' ').unwrap_or((line, ""))
@@ -101,7 +102,9 @@ fn missing_right(rest: &str) -> String {
     let command = rest.split('\'').nth(1).filter(|name| {
         rest.contains(" run ")
             && name.len() < 24
-            && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"|-".contains(&b))
+            && name
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b"|-".contains(&b))
     });
     match command {
         Some(name) => format!("the Redis user may not run {}", name.to_ascii_uppercase()),
@@ -194,29 +197,71 @@ mod tests {
     fn every_code_of_the_table_is_mapped() {
         use ErrorCode::*;
         for (line, code) in [
-            ("LOADING Redis is loading the dataset in memory", ServiceUnavailable),
-            ("READONLY You can't write against a read only replica.", ServiceUnavailable),
-            ("READONLY You can't write against a read only replica. script: abc, on @user_script:30.", ServiceUnavailable),
+            (
+                "LOADING Redis is loading the dataset in memory",
+                ServiceUnavailable,
+            ),
+            (
+                "READONLY You can't write against a read only replica.",
+                ServiceUnavailable,
+            ),
+            (
+                "READONLY You can't write against a read only replica. script: abc, on @user_script:30.",
+                ServiceUnavailable,
+            ),
             ("MASTERDOWN Link with MASTER is down", ServiceUnavailable),
             ("CLUSTERDOWN The cluster is down", ServiceUnavailable),
-            ("TRYAGAIN Multiple keys request during rehashing of slot", ServiceUnavailable),
+            (
+                "TRYAGAIN Multiple keys request during rehashing of slot",
+                ServiceUnavailable,
+            ),
             ("BUSY Redis is busy running a script.", ServiceUnavailable),
-            ("MISCONF Redis is configured to save RDB snapshots", ServiceUnavailable),
-            ("NOREPLICAS Not enough good replicas to write.", ServiceUnavailable),
+            (
+                "MISCONF Redis is configured to save RDB snapshots",
+                ServiceUnavailable,
+            ),
+            (
+                "NOREPLICAS Not enough good replicas to write.",
+                ServiceUnavailable,
+            ),
             ("NOAUTH Authentication required.", AuthFailed),
-            ("WRONGPASS invalid username-password pair or user is disabled.", AuthFailed),
-            ("NOPERM this user has no permissions to run the 'evalsha' command", AuthFailed),
-            ("ERR AUTH <password> called without any password configured", AuthFailed),
-            ("ERR The user executing the script can't run this command or subcommand script: a, on @user_script:1.", AuthFailed),
+            (
+                "WRONGPASS invalid username-password pair or user is disabled.",
+                AuthFailed,
+            ),
+            (
+                "NOPERM this user has no permissions to run the 'evalsha' command",
+                AuthFailed,
+            ),
+            (
+                "ERR AUTH <password> called without any password configured",
+                AuthFailed,
+            ),
+            (
+                "ERR The user executing the script can't run this command or subcommand script: a, on @user_script:1.",
+                AuthFailed,
+            ),
             ("ERR invalid password", AuthFailed),
-            ("WRONGTYPE Operation against a key holding the wrong kind of value", InvalidArgument),
-            ("ERR Error running script (call to f_ab): @user_script:7: @user_script: 7: WRONGTYPE Operation against a key", InvalidArgument),
-            ("ERR Error running script (call to f_ab): @user_script:7: @user_script: 7: -READONLY You can't write", ServiceUnavailable),
+            (
+                "WRONGTYPE Operation against a key holding the wrong kind of value",
+                InvalidArgument,
+            ),
+            (
+                "ERR Error running script (call to f_ab): @user_script:7: @user_script: 7: WRONGTYPE Operation against a key",
+                InvalidArgument,
+            ),
+            (
+                "ERR Error running script (call to f_ab): @user_script:7: @user_script: 7: -READONLY You can't write",
+                ServiceUnavailable,
+            ),
             ("SYNTAX x", InvalidArgument),
             ("INVALID x", InvalidArgument),
             ("ERR syntax error", InvalidArgument),
             ("ERR DB index is out of range", InvalidArgument),
-            ("OOM command not allowed when used memory > 'maxmemory'.", RateLimited),
+            (
+                "OOM command not allowed when used memory > 'maxmemory'.",
+                RateLimited,
+            ),
             ("ERR max number of clients reached", RateLimited),
             ("SYNCGUARD_FOREIGN x", Internal),
             ("SYNCGUARD_COUNTER x", Internal),
@@ -232,11 +277,14 @@ mod tests {
 
     #[test]
     fn the_missing_right_is_named_and_nothing_else_is_quoted() {
-        let named = refused("NOPERM User bob has no permissions to run the 'client|setname' command");
+        let named =
+            refused("NOPERM User bob has no permissions to run the 'client|setname' command");
         assert!(named.message().contains("CLIENT|SETNAME") && !named.message().contains("bob"));
         let key = refused("NOPERM No permissions to access the 'syncguard:secret' key");
         assert!(key.message().contains("key_prefix") && !key.message().contains("secret"));
-        let args = refused("ERR unknown command 'EVALSHA', with args beginning with: 'x' 'syncguard:secret'");
+        let args = refused(
+            "ERR unknown command 'EVALSHA', with args beginning with: 'x' 'syncguard:secret'",
+        );
         assert!(!args.to_string().contains("secret"));
         assert!(!refused("s3cret:key what").to_string().contains("s3cret"));
     }

@@ -114,9 +114,11 @@ impl RedisBackend {
         is_stale: impl FnOnce(&T) -> bool,
     ) -> Result<T, LockError> {
         let mut slot = self.pool.slot(rank, limits)?;
-        let mut connection = match slot.take() {
-            Some(mut pooled) if pooled.is_quiet() => pooled,
-            _ => {
+        // After a restart of the server the connections that idled are dead: such a one is not worth a failed call.
+        let pooled = slot.take().and_then(|mut c| c.is_quiet().then_some(c));
+        let mut connection = match pooled {
+            Some(connection) => connection,
+            None => {
                 let limits = limits.within(self.connect_timeout);
                 let endpoint = self
                     .route
@@ -218,7 +220,11 @@ impl Backend for RedisBackend {
         match &reply {
             Reply::Integer(0) => Ok(AcquireOutcome::Locked(None)),
             Reply::Array(items) => match &items[..] {
-                [Reply::Integer(1), Reply::Bulk(fence), Reply::Integer(expires)] => {
+                [
+                    Reply::Integer(1),
+                    Reply::Bulk(fence),
+                    Reply::Integer(expires),
+                ] => {
                     let fence = std::str::from_utf8(fence).ok().map(Fence::parse);
                     match fence {
                         Some(Ok(fence)) => Ok(AcquireOutcome::Acquired(Acquired::new(
@@ -319,7 +325,12 @@ impl Backend for RedisBackend {
                 connection.pipeline(
                     &[
                         &[b"EVAL", rehearse.text.as_bytes(), b"1", index.as_bytes()],
-                        &[b"EVALSHA", rehearse.digest.as_bytes(), b"1", index.as_bytes()],
+                        &[
+                            b"EVALSHA",
+                            rehearse.digest.as_bytes(),
+                            b"1",
+                            index.as_bytes(),
+                        ],
                         &[b"INFO"],
                         &[b"CONFIG", b"GET", b"appendfsync"],
                     ],

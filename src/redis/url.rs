@@ -180,9 +180,7 @@ impl<'a> Parts<'a> {
                 _ => login.password.replace(value).is_none(),
             };
             if !fresh {
-                return Err(LockError::invalid(format!(
-                    "the URL says \"{name}\" twice"
-                )));
+                return Err(LockError::invalid(format!("the URL says \"{name}\" twice")));
             }
         }
         if login.user.is_some() && login.password.is_none() {
@@ -199,9 +197,7 @@ impl<'a> Parts<'a> {
                 login.database = database(number)?;
                 Ok(())
             }
-            [_] => Err(LockError::invalid(
-                "the URL says the database number twice",
-            )),
+            [_] => Err(LockError::invalid("the URL says the database number twice")),
             _ => Err(LockError::invalid(
                 "the URL's path is more than a database number",
             )),
@@ -283,7 +279,11 @@ fn decode_text(text: &str, what: &str) -> Result<String, LockError> {
 }
 
 fn decode(text: &str, what: &str) -> Result<Vec<u8>, LockError> {
-    let bad = || LockError::invalid(format!("the URL's {what} holds a '%' without two hex digits"));
+    let bad = || {
+        LockError::invalid(format!(
+            "the URL's {what} holds a '%' without two hex digits"
+        ))
+    };
     let hex = |b: Option<&u8>| {
         b.and_then(|b| char::from(*b).to_digit(16))
             .and_then(|d| u8::try_from(d).ok())

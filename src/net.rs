@@ -131,4 +131,7 @@ impl Socket {
 }
 
 #[cfg(test)]
+#[path = "../tests/support/proxy.rs"]
+mod proxy;
+#[cfg(test)]
 mod tests;

@@ -144,7 +144,11 @@ fn a_dead_lock_that_is_still_stored_is_dead() {
             id.as_str()
         );
         server.cli(&["SET", "syncguard:k", &value]);
-        server.cli(&["SET", &format!("syncguard:id:{}", id.as_str()), "syncguard:k"]);
+        server.cli(&[
+            "SET",
+            &format!("syncguard:id:{}", id.as_str()),
+            "syncguard:k",
+        ]);
     };
     let (k, a) = (key("k"), id());
     dead(&a, 5);
@@ -263,7 +267,12 @@ fn names_are_plain_data() {
             .expect("a look")
             .expect("held");
         assert_eq!((found.key.as_str(), found.fence), (name, grant.fence));
-        assert!(redis.release(&lock_id, None).expect("an answer").is_released());
+        assert!(
+            redis
+                .release(&lock_id, None)
+                .expect("an answer")
+                .is_released()
+        );
     }
 }
 
@@ -308,14 +317,34 @@ fn a_foreign_value_is_an_error_and_never_a_grant() {
     let huge = format!("{{\"lockId\":\"{}\"", "x".repeat(3_000_000));
     let deep = "[".repeat(100_000);
     let ours = |fields: &str| format!("{{\"lockId\":\"{}\",{fields}}}", a.as_str());
-    let float = ours(r#""key":"k","fence":"000000000000001","acquiredAtMs":1,"expiresAtMs":4102444800000.5"#);
-    let text_time = ours(r#""key":"k","fence":"000000000000001","acquiredAtMs":1,"expiresAtMs":"4102444800000""#);
-    let endless = ours(r#""key":"k","fence":"000000000000001","acquiredAtMs":1,"expiresAtMs":1e300"#);
-    let infinite = ours(r#""key":"k","fence":"000000000000001","acquiredAtMs":1,"expiresAtMs":Infinity"#);
+    let float = ours(
+        r#""key":"k","fence":"000000000000001","acquiredAtMs":1,"expiresAtMs":4102444800000.5"#,
+    );
+    let text_time = ours(
+        r#""key":"k","fence":"000000000000001","acquiredAtMs":1,"expiresAtMs":"4102444800000""#,
+    );
+    let endless =
+        ours(r#""key":"k","fence":"000000000000001","acquiredAtMs":1,"expiresAtMs":1e300"#);
+    let infinite =
+        ours(r#""key":"k","fence":"000000000000001","acquiredAtMs":1,"expiresAtMs":Infinity"#);
     let nan = ours(r#""key":"k","fence":"000000000000001","acquiredAtMs":1,"expiresAtMs":NaN"#);
     for value in [
-        "", "x", "{}", "null", "[]", "1", "\"\"", "{\"lockId\":1}", "{", &huge, &deep, &float,
-        &text_time, &endless, &infinite, &nan,
+        "",
+        "x",
+        "{}",
+        "null",
+        "[]",
+        "1",
+        "\"\"",
+        "{\"lockId\":1}",
+        "{",
+        &huge,
+        &deep,
+        &float,
+        &text_time,
+        &endless,
+        &infinite,
+        &nan,
         "{\"expiresAtMs\":4102444800000}",
         "{\"lockId\":null,\"expiresAtMs\":null}",
     ] {
@@ -326,12 +355,36 @@ fn a_foreign_value_is_an_error_and_never_a_grant() {
         let acquired = redis.acquire(&k, &a, ttl(1_000), None).expect_err(shown);
         assert_eq!(acquired.code(), ErrorCode::Internal, "{shown}");
         assert!(!acquired.may_have_applied() && acquired.key_hash().is_some());
-        assert_eq!(code(redis.acquire(&k, &id(), ttl(1_000), None)), ErrorCode::Internal, "{shown}");
-        assert_eq!(code(redis.release(&a, None)), ErrorCode::Internal, "{shown}");
-        assert_eq!(code(redis.extend(&a, ttl(1_000), None)), ErrorCode::Internal, "{shown}");
-        assert_eq!(code(redis.is_locked(&k, None)), ErrorCode::Internal, "{shown}");
-        assert_eq!(code(redis.find(LookupBy::Key(&k), None)), ErrorCode::Internal, "{shown}");
-        assert_eq!(code(redis.find(LookupBy::LockId(&a), None)), ErrorCode::Internal, "{shown}");
+        assert_eq!(
+            code(redis.acquire(&k, &id(), ttl(1_000), None)),
+            ErrorCode::Internal,
+            "{shown}"
+        );
+        assert_eq!(
+            code(redis.release(&a, None)),
+            ErrorCode::Internal,
+            "{shown}"
+        );
+        assert_eq!(
+            code(redis.extend(&a, ttl(1_000), None)),
+            ErrorCode::Internal,
+            "{shown}"
+        );
+        assert_eq!(
+            code(redis.is_locked(&k, None)),
+            ErrorCode::Internal,
+            "{shown}"
+        );
+        assert_eq!(
+            code(redis.find(LookupBy::Key(&k), None)),
+            ErrorCode::Internal,
+            "{shown}"
+        );
+        assert_eq!(
+            code(redis.find(LookupBy::LockId(&a), None)),
+            ErrorCode::Internal,
+            "{shown}"
+        );
         assert_eq!(server.cli(&["GET", "syncguard:k"]).text(), value);
         assert_eq!(server.cli(&["DBSIZE"]).int(), 2, "{shown}");
     }
@@ -342,18 +395,29 @@ fn a_foreign_value_is_an_error_and_never_a_grant() {
         r#""key":"k","fence":"7","acquiredAtMs":1,"expiresAtMs":4102444800000"#,
     ] {
         server.cli(&["SET", "syncguard:k", &ours(fields)]);
-        assert_eq!(code(redis.acquire(&k, &a, ttl(1_000), None)), ErrorCode::Internal);
-        assert_eq!(code(redis.find(LookupBy::Key(&k), None)), ErrorCode::Internal);
+        assert_eq!(
+            code(redis.acquire(&k, &a, ttl(1_000), None)),
+            ErrorCode::Internal
+        );
+        assert_eq!(
+            code(redis.find(LookupBy::Key(&k), None)),
+            ErrorCode::Internal
+        );
         assert!(redis.is_locked(&k, None).expect("a look"));
         assert_eq!(
-            redis.acquire(&k, &id(), ttl(1_000), None).expect("an answer"),
+            redis
+                .acquire(&k, &id(), ttl(1_000), None)
+                .expect("an answer"),
             AcquireOutcome::Locked(None)
         );
     }
     // Another type is what Redis itself calls a wrong type.
     server.cli(&["FLUSHALL"]);
     server.cli(&["LPUSH", "syncguard:k", "x"]);
-    assert_eq!(code(redis.acquire(&k, &a, ttl(1_000), None)), ErrorCode::InvalidArgument);
+    assert_eq!(
+        code(redis.acquire(&k, &a, ttl(1_000), None)),
+        ErrorCode::InvalidArgument
+    );
     assert_eq!(server.cli(&["DBSIZE"]).int(), 1);
 }
 
@@ -389,7 +453,10 @@ fn a_counter_that_cannot_count_takes_no_lock() {
     }
     server.cli(&["DEL", counter]);
     server.cli(&["LPUSH", counter, "x"]);
-    assert_eq!(code(redis.acquire(&k, &id(), ttl(1_000), None)), ErrorCode::Internal);
+    assert_eq!(
+        code(redis.acquire(&k, &id(), ttl(1_000), None)),
+        ErrorCode::Internal
+    );
     assert_eq!(server.cli(&["DBSIZE"]).int(), 1);
 
     server.cli(&["DEL", counter]);
@@ -398,7 +465,10 @@ fn a_counter_that_cannot_count_takes_no_lock() {
     let grant = granted(redis.acquire(&k, &last, ttl(30_000), None));
     assert_eq!(grant.fence.to_string(), "900000000000000");
     assert!(redis.release(&last, None).expect("an answer").is_released());
-    assert_eq!(code(redis.acquire(&k, &last, ttl(1_000), None)), ErrorCode::Internal);
+    assert_eq!(
+        code(redis.acquire(&k, &last, ttl(1_000), None)),
+        ErrorCode::Internal
+    );
     assert_eq!(server.cli(&["TTL", counter]).int(), -1);
 }
 
@@ -414,13 +484,37 @@ fn every_verb_is_one_round_trip() {
     let (k, a) = (key("k"), id());
     let all = |redis: &RedisBackend| {
         let verbs: [(&str, &dyn Fn()); 7] = [
-            ("acquire", &|| drop(granted(redis.acquire(&k, &a, ttl(30_000), None)))),
-            ("locked", &|| assert!(redis.acquire(&k, &id(), ttl(9), None).is_ok())),
-            ("extend", &|| assert!(redis.extend(&a, ttl(30_000), None).is_ok())),
-            ("is_locked", &|| assert!(redis.is_locked(&k, None).expect("a look"))),
-            ("find by key", &|| assert!(redis.find(LookupBy::Key(&k), None).expect("a look").is_some())),
-            ("find by id", &|| assert!(redis.find(LookupBy::LockId(&a), None).expect("a look").is_some())),
-            ("release", &|| assert!(redis.release(&a, None).expect("an answer").is_released())),
+            ("acquire", &|| {
+                drop(granted(redis.acquire(&k, &a, ttl(30_000), None)))
+            }),
+            ("locked", &|| {
+                assert!(redis.acquire(&k, &id(), ttl(9), None).is_ok())
+            }),
+            ("extend", &|| {
+                assert!(redis.extend(&a, ttl(30_000), None).is_ok())
+            }),
+            ("is_locked", &|| {
+                assert!(redis.is_locked(&k, None).expect("a look"))
+            }),
+            ("find by key", &|| {
+                assert!(
+                    redis
+                        .find(LookupBy::Key(&k), None)
+                        .expect("a look")
+                        .is_some()
+                )
+            }),
+            ("find by id", &|| {
+                assert!(
+                    redis
+                        .find(LookupBy::LockId(&a), None)
+                        .expect("a look")
+                        .is_some()
+                )
+            }),
+            ("release", &|| {
+                assert!(redis.release(&a, None).expect("an answer").is_released())
+            }),
         ];
         verbs.map(|(name, verb)| {
             proxy.reset_counts();
@@ -439,7 +533,10 @@ fn every_verb_is_one_round_trip() {
     redis.check(None).expect("a good server");
     assert_eq!(proxy.counts().round_trips, 1);
     let names = server.cli(&["CLIENT", "LIST"]).text();
-    assert!(names.contains("name=syncguard db=1"), "{names}");
+    assert!(
+        names.contains("name=syncguard ") && names.contains(" db=1 "),
+        "{names}"
+    );
 }
 
 #[test]
@@ -496,7 +593,10 @@ fn refusals_have_the_code_of_the_table() {
 
     server.cli(&["REPLICAOF", "127.0.0.1", "1"]);
     refused(ErrorCode::ServiceUnavailable, "replica");
-    assert_eq!(code(redis.extend(&a, ttl(1_000), None)), ErrorCode::ServiceUnavailable);
+    assert_eq!(
+        code(redis.extend(&a, ttl(1_000), None)),
+        ErrorCode::ServiceUnavailable
+    );
     assert_eq!(code(redis.release(&a, None)), ErrorCode::ServiceUnavailable);
     assert_eq!(code(redis.check(None)), ErrorCode::ServiceUnavailable);
     assert!(redis.is_locked(&k, None).expect("a replica can be read"));
@@ -508,7 +608,8 @@ fn refusals_have_the_code_of_the_table() {
     let socket = server.socket();
     let busy = std::thread::spawn(move || {
         let mut link = Link::open(&socket).expect("a connection");
-        link.call(&["EVAL", "while true do end", "0"]).expect("an answer")
+        link.call(&["EVAL", "while true do end", "0"])
+            .expect("an answer")
     });
     let deadline = Instant::now() + Duration::from_secs(30);
     while !matches!(redis.is_locked(&k, None), Err(e) if e.message().contains("busy")) {
@@ -524,7 +625,10 @@ fn refusals_have_the_code_of_the_table() {
     let held = Link::open(&server.socket()).expect("a connection");
     let error = full.is_locked(&k, None).expect_err("no room");
     assert!(
-        matches!(error.code(), ErrorCode::RateLimited | ErrorCode::ServiceUnavailable),
+        matches!(
+            error.code(),
+            ErrorCode::RateLimited | ErrorCode::ServiceUnavailable
+        ),
         "{error}"
     );
     drop(held);
@@ -532,15 +636,18 @@ fn refusals_have_the_code_of_the_table() {
 
 #[test]
 fn a_server_that_is_loading_says_so() {
-    let mut server = RedisServer::start(&["--key-load-delay", "0"]);
-    for i in 0..200 {
-        server.cli(&["SET", &format!("x{i}"), &"y".repeat(2_000)]);
-    }
+    let mut server = RedisServer::start(&[]);
+    server.cli(&["DEBUG", "POPULATE", "3000", "x", "2000"]);
     let redis = open(&server.url());
     redis.check(None).expect("a good server");
     server.cli(&["SAVE"]);
     server.kill();
-    server.start_loading(&["--key-load-delay", "500000", "--loading-process-events-interval-bytes", "1024"]);
+    server.start_loading(&[
+        "--key-load-delay",
+        "20000",
+        "--loading-process-events-interval-bytes",
+        "1024",
+    ]);
     let error = redis
         .acquire(&key("k"), &id(), ttl(1_000), None)
         .expect_err("still loading");
@@ -551,21 +658,47 @@ fn a_server_that_is_loading_says_so() {
 #[test]
 fn a_cluster_node_says_what_is_wrong() {
     let server = RedisServer::start_tcp(&["--cluster-enabled", "yes"]);
-    let plain = open(&server.url());
-    let error = plain.acquire(&key("k"), &id(), ttl(1_000), None).expect_err("no tag");
-    assert_eq!(error.code(), ErrorCode::InvalidArgument);
-    assert!(error.message().contains("{app}"), "{error}");
     let options = ClientOptions::new().key_prefix("{app}");
     let tagged = RedisBackend::open(&server.url(), &options).expect("good");
-    let error = tagged.acquire(&key("k"), &id(), ttl(1_000), None).expect_err("no slots");
-    assert_eq!(error.code(), ErrorCode::ServiceUnavailable, "{error}");
+    let down = code(tagged.acquire(&key("k"), &id(), ttl(1_000), None));
+    assert_eq!(down, ErrorCode::ServiceUnavailable);
+    server.cli(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !server
+        .cli(&["CLUSTER", "INFO"])
+        .text()
+        .contains("cluster_state:ok")
+    {
+        assert!(Instant::now() < deadline, "the cluster never came up");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let a = id();
+    let _ = granted(tagged.acquire(&key("k"), &a, ttl(30_000), None));
+    assert!(matches!(
+        tagged.extend(&a, ttl(30_000), None),
+        Ok(ExtendOutcome::Extended(_))
+    ));
+    assert!(tagged.release(&a, None).expect("an answer").is_released());
+    let error = open(&server.url())
+        .acquire(&key("k"), &id(), ttl(1_000), None)
+        .expect_err("no tag");
+    assert_eq!(error.code(), ErrorCode::InvalidArgument);
+    assert!(error.message().contains("{app}"), "{error}");
     let numbered = open(&format!("{}?db=1", server.url()));
     assert_eq!(code(numbered.check(None)), ErrorCode::InvalidArgument);
 }
 
 /// The line that the documentation gives.
 const MINIMAL: [&str; 9] = [
-    "resetkeys", "~syncguard:*", "resetchannels", "-@all", "+evalsha", "+eval", "+get", "+set", "+del",
+    "resetkeys",
+    "~syncguard:*",
+    "resetchannels",
+    "-@all",
+    "+evalsha",
+    "+eval",
+    "+get",
+    "+set",
+    "+del",
 ];
 
 fn acl(server: &RedisServer, user: &str, rules: &[&str]) {
@@ -578,14 +711,26 @@ fn acl(server: &RedisServer, user: &str, rules: &[&str]) {
 fn rights_are_few_and_a_missing_one_is_named() {
     let server = RedisServer::start(&[]);
     let minimal: Vec<&str> = MINIMAL.iter().copied().chain(["+incr", "+time"]).collect();
-    let as_user = |user: &str| open(&format!("{}?user={user}&pass=s3cret%20pa%40ss", server.url()));
+    let as_user = |user: &str| {
+        open(&format!(
+            "{}?user={user}&pass=s3cret%20pa%40ss",
+            server.url()
+        ))
+    };
     acl(&server, "bob", &minimal);
     let bob = as_user("bob");
     let (k, a) = (key("k"), id());
     let _ = granted(bob.acquire(&k, &a, ttl(30_000), None));
     assert!(bob.is_locked(&k, None).expect("a look"));
-    assert!(matches!(bob.extend(&a, ttl(30_000), None), Ok(ExtendOutcome::Extended(_))));
-    assert!(bob.find(LookupBy::LockId(&a), None).expect("a look").is_some());
+    assert!(matches!(
+        bob.extend(&a, ttl(30_000), None),
+        Ok(ExtendOutcome::Extended(_))
+    ));
+    assert!(
+        bob.find(LookupBy::LockId(&a), None)
+            .expect("a look")
+            .is_some()
+    );
     assert!(bob.release(&a, None).expect("an answer").is_released());
     // Without CLIENT SETNAME, INFO and CONFIG it works; what was not looked at is said.
     let warnings = bob.check(None).expect("all rights are there");
@@ -605,7 +750,9 @@ fn rights_are_few_and_a_missing_one_is_named() {
         acl(&server, "eve", &rules);
         let eve = as_user("eve");
         for error in [
-            eve.acquire(&k, &id(), ttl(1_000), None).map(|_| ()).expect_err(missing),
+            eve.acquire(&k, &id(), ttl(1_000), None)
+                .map(|_| ())
+                .expect_err(missing),
             eve.check(None).map(|_| ()).expect_err(missing),
         ] {
             assert_eq!(error.code(), ErrorCode::AuthFailed, "{missing}: {error}");
@@ -625,19 +772,31 @@ fn rights_are_few_and_a_missing_one_is_named() {
     let unneeded = open(&format!("{}?pass=x", server.url()));
     assert_eq!(code(unneeded.is_locked(&k, None)), ErrorCode::AuthFailed);
     server.cli(&["CONFIG", "SET", "requirepass", "s3cret"]);
-    let error = open(&server.url()).is_locked(&k, None).expect_err("no password");
+    let error = open(&server.url())
+        .is_locked(&k, None)
+        .expect_err("no password");
     assert_eq!(error.code(), ErrorCode::AuthFailed);
     assert!(error.message().contains("password"));
-    assert!(open(&format!("{}?pass=s3cret", server.url())).check(None).is_ok());
+    assert!(
+        open(&format!("{}?pass=s3cret", server.url()))
+            .check(None)
+            .is_ok()
+    );
     let missing = open(&format!("{}?pass=s3cret&db=999", server.url()));
-    assert_eq!(code(missing.is_locked(&k, None)), ErrorCode::InvalidArgument);
+    assert_eq!(
+        code(missing.is_locked(&k, None)),
+        ErrorCode::InvalidArgument
+    );
 }
 
 #[test]
 fn check_warns_of_what_loses_locks_and_fences() {
     let server = RedisServer::start(&["--appendonly", "yes", "--appendfsync", "always"]);
     let redis = open(&server.url());
-    assert_eq!(redis.check(None).expect("a good server"), Vec::<String>::new());
+    assert_eq!(
+        redis.check(None).expect("a good server"),
+        Vec::<String>::new()
+    );
     assert_eq!(server.cli(&["DBSIZE"]).int(), 0);
     for (setting, value, said) in [
         ("maxmemory-policy", "volatile-lru", "volatile-lru"),
@@ -649,7 +808,11 @@ fn check_warns_of_what_loses_locks_and_fences() {
         server.cli(&["CONFIG", "SET", setting, value]);
         let warnings = redis.check(None).expect("a good server").join("\n");
         assert!(
-            if said.is_empty() { warnings.is_empty() } else { warnings.contains(said) },
+            if said.is_empty() {
+                warnings.is_empty()
+            } else {
+                warnings.contains(said)
+            },
             "{setting} {value}: {warnings}"
         );
     }
@@ -662,7 +825,11 @@ fn databases_are_apart() {
     let two = open(&format!("{}/2", server.tcp_url()));
     let _ = granted(one.acquire(&key("k"), &id(), ttl(30_000), None));
     assert!(!two.is_locked(&key("k"), None).expect("a look"));
-    assert!(open(&format!("{}?db=1", server.tcp_url())).is_locked(&key("k"), None).expect("a look"));
+    assert!(
+        open(&format!("{}?db=1", server.tcp_url()))
+            .is_locked(&key("k"), None)
+            .expect("a look")
+    );
 }
 
 #[test]
@@ -671,7 +838,9 @@ fn cancel_ends_a_call_before_and_in_flight() {
     let redis = open(&server.url());
     let token = CancelToken::new();
     token.cancel();
-    let error = redis.is_locked(&key("k"), Some(&token)).expect_err("cancelled");
+    let error = redis
+        .is_locked(&key("k"), Some(&token))
+        .expect_err("cancelled");
     assert_eq!(error.code(), ErrorCode::Aborted);
     assert!(!error.may_have_applied());
 
@@ -690,7 +859,11 @@ fn cancel_ends_a_call_before_and_in_flight() {
     assert!(error.may_have_applied());
     drop(paused);
     // The late reply of the cancelled call is nobody else's.
-    assert!(redis.is_locked(&key("other"), None).is_ok_and(|locked| !locked));
+    assert!(
+        redis
+            .is_locked(&key("other"), None)
+            .is_ok_and(|locked| !locked)
+    );
 }
 
 #[test]
@@ -707,7 +880,10 @@ fn a_full_pool_is_said_and_keeps_a_place_for_releases() {
         let calls: Vec<_> = (0..3)
             .map(|_| scope.spawn(|| code(redis.is_locked(&key("x"), None))))
             .collect();
-        calls.into_iter().map(|c| c.join().expect("it returns")).collect::<Vec<_>>()
+        calls
+            .into_iter()
+            .map(|c| c.join().expect("it returns"))
+            .collect::<Vec<_>>()
     });
     assert!(codes.contains(&ErrorCode::RateLimited), "{codes:?}");
     assert!(codes.contains(&ErrorCode::NetworkTimeout), "{codes:?}");
@@ -739,7 +915,9 @@ fn no_two_hold_one_key_and_fences_only_grow() {
             scope.spawn(move || {
                 let mut random = 0x9e37_79b9_7f4a_7c15u64.wrapping_mul(thread + 1);
                 for _ in 0..per_thread {
-                    random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    random = random
+                        .wrapping_mul(6_364_136_223_846_793_005)
+                        .wrapping_add(1);
                     let at = (random >> 33) as usize % KEYS;
                     let mine = id();
                     let outcome = redis.acquire(&keys[at], &mine, ttl(60_000), None);
@@ -756,5 +934,9 @@ fn no_two_hold_one_key_and_fences_only_grow() {
         }
     });
     let total: u64 = fences.iter().map(|f| f.load(Ordering::SeqCst)).sum();
-    assert_eq!(total, grants.load(Ordering::SeqCst), "every grant has a fence of its own");
+    assert_eq!(
+        total,
+        grants.load(Ordering::SeqCst),
+        "every grant has a fence of its own"
+    );
 }

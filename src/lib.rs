@@ -28,9 +28,11 @@ mod options;
 #[allow(dead_code)]
 mod pool;
 mod process;
-mod runtime;
+#[cfg(feature = "redis")]
+mod redis;
 #[cfg(any(feature = "redis", feature = "postgres"))]
 mod resolve;
+mod runtime;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod sync;
@@ -66,6 +68,8 @@ pub use options::{
     Backoff, DEFAULT_ACQUIRE_TIMEOUT, DEFAULT_MAX_RETRIES, DEFAULT_RETRY_DELAY, DEFAULT_TTL,
     Jitter, LockOptions, ReleaseError,
 };
+#[cfg(feature = "redis")]
+pub use redis::RedisBackend;
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteBackend;
 pub use telemetry::{IncludeRaw, LockEvent, LockEventType, Telemetry};

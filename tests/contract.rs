@@ -1,5 +1,7 @@
 //! Every promise of a store, as a case, for every store. A new one joins with a [`Store`] and a line at the end.
 
+#[path = "support/redis.rs"]
+mod redis_server;
 mod support;
 
 use std::collections::HashSet;
@@ -810,6 +812,20 @@ impl Store for Sqlite {
     }
 }
 
+struct Redis(redis_server::RedisServer);
+
+impl Store for Redis {
+    const TOLERATES: bool = false;
+
+    fn start() -> Self {
+        Self(redis_server::RedisServer::start(&[]))
+    }
+
+    fn open(&self, options: &ClientOptions) -> Client {
+        Client::open_with(&self.0.url(), options).expect("a legal URL")
+    }
+}
+
 #[cfg(feature = "testkit")]
 struct Memory(syncguard::testkit::MemoryBackend);
 
@@ -827,3 +843,4 @@ impl Store for Memory {
 #[cfg(feature = "testkit")]
 contract!(memory, super::Memory);
 contract!(sqlite, super::Sqlite);
+contract!(redis, super::Redis);

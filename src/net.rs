@@ -71,8 +71,13 @@ impl Socket {
         Ok(())
     }
 
-    /// Writes all of `bytes`. After an error any part of them may have been sent.
+    /// Writes all of `bytes`.
+    ///
+    /// # Errors
+    /// `ServiceUnavailable` if the connection is lost, `NetworkTimeout` or `Aborted` by the limits: any part may have been
+    /// sent. `RateLimited` without a descriptor for a cancellable call: nothing of `bytes` was.
     pub(crate) fn write_all(&mut self, bytes: &[u8], limits: &Limits<'_>) -> Result<(), LockError> {
+        self.wire.prepare(limits)?;
         #[cfg(feature = "tls")]
         if let Some(session) = &mut self.session {
             return session.write_all(&mut self.wire, bytes, limits);

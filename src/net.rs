@@ -57,7 +57,7 @@ impl Socket {
     /// # Errors
     /// `AuthFailed` for a certificate that is refused (or if the server refuses ours), `ServiceUnavailable` for a
     /// handshake that broke or a server that speaks no TLS, `InvalidArgument` for roots that cannot be read or a host no
-    /// certificate can name. No request was sent in any case.
+    /// certificate can name. No request was sent in any case, and the connection is of no more use.
     #[cfg(feature = "tls")]
     pub(crate) fn encrypt(
         &mut self,
@@ -65,10 +65,17 @@ impl Socket {
         host: &str,
         limits: &Limits<'_>,
     ) -> Result<(), LockError> {
-        let session = Session::handshake(&mut self.wire, tls, host, limits)
-            .map_err(LockError::nothing_applied)?;
-        self.session = Some(Box::new(session));
-        Ok(())
+        match Session::handshake(&mut self.wire, tls, host, limits) {
+            Ok(session) => {
+                self.session = Some(Box::new(session));
+                Ok(())
+            }
+            Err(e) => {
+                // Whoever goes on in spite of the error must not send a password in clear.
+                self.wire.shut();
+                Err(e.nothing_applied())
+            }
+        }
     }
 
     /// Writes all of `bytes`.

@@ -88,6 +88,12 @@ impl Wire {
         io::Read::read(&mut &self.fd, into)
     }
 
+    /// Ends the connection: nothing can be sent any more.
+    #[cfg(feature = "tls")]
+    pub(super) fn shut(&self) {
+        let _ = self.fd.shutdown(std::net::Shutdown::Both);
+    }
+
     #[cfg(test)]
     pub(super) fn wake_for_test(&self) {
         use crate::wake::Wake;

@@ -100,6 +100,7 @@ fn play_a_part() {
         "clock" => step_the_clock(&dir),
         "fork" => fork::parent_stays(&dir),
         "fork and go" => fork::parent_goes(&dir),
+        "fork and lose" => fork::log_is_gone(&dir),
         "fork in traffic" => fork::in_the_middle(&dir),
         other => panic!("no part {other}"),
     }
@@ -461,6 +462,24 @@ mod fork {
         drop(inherited);
     }
 
+    /// Everybody has closed the file, and somebody's plain connection has deleted the log, before the child comes to it.
+    pub(super) fn log_is_gone(dir: &Path) {
+        let inherited = open(dir);
+        many(&inherited, "parent", 5);
+        let pid = child(|| {
+            wait_for("the end of the log", || dir.join("go").exists());
+            let error = attempt(&open(dir), "k", MINUTE).expect_err("out of date");
+            assert_eq!(error.code(), ErrorCode::Internal);
+            assert!(error.message().contains("out of date"), "{error}");
+            assert!(!error.may_have_applied());
+        });
+        drop(inherited);
+        intact(dir);
+        assert!(!dir.join("locks.db-shm").exists());
+        std::fs::write(dir.join("go"), "").expect("a mark");
+        assert_eq!(wait(pid), 0);
+    }
+
     pub(super) fn in_the_middle(dir: &Path) {
         let stop = std::sync::atomic::AtomicBool::new(false);
         let busy = open(dir);
@@ -512,7 +531,9 @@ fn a_child_outlives_the_parent_that_had_the_file_open() {
     let dir = tempfile::tempdir().expect("a temp dir");
     Player::start("fork and go", dir.path(), 0, &[]).finish("fork and go");
     std::fs::write(dir.path().join("parent gone"), "").expect("a mark");
-    // Opens while the early child alone holds the file.
+    // A plain connection that believes it is the last one deletes the log. Here the early child alone has the file open.
+    intact(dir.path());
+    // And an opener that believes it is the first one truncates the log's index.
     let b = open(dir.path());
     assert!(
         attempt(&b, "child false", MINUTE)
@@ -530,6 +551,12 @@ fn a_child_outlives_the_parent_that_had_the_file_open() {
         assert!(attempt(&b, &k, MINUTE).expect("an answer").is_none());
     }
     intact(dir.path());
+}
+
+#[test]
+fn a_child_whose_inheritance_is_out_of_date_is_told() {
+    let dir = tempfile::tempdir().expect("a temp dir");
+    Player::start("fork and lose", dir.path(), 0, &[]).finish("fork and lose");
 }
 
 #[test]

@@ -211,8 +211,7 @@ fn traffic(dir: &Path) {
             if let Some((id, fence)) = attempt(&b, k, MINUTE).expect("an answer") {
                 log.write_all(format!("{k} {fence}\n").as_bytes())
                     .expect("the log");
-                // The test may have cleared the locks of the dead, ours among them.
-                let _ = b.release(&id, None).expect("an answer");
+                free(&b, &id);
             }
         }
     }
@@ -226,26 +225,23 @@ fn writers_killed_at_any_moment_repeat_no_fence() {
     let log = dir.path().join("grants");
     let size = || std::fs::metadata(&log).map_or(0, |m| m.len());
     let start = |n| Player::start("traffic", dir.path(), n, &[]);
-    let mut players: Vec<_> = (0..3).map(start).collect();
     let mut mine = Vec::new();
     for round in 0..20u64 {
+        let players: Vec<_> = (0..3).map(start).collect();
         let before = size();
         wait_for("traffic", || size() > before);
         std::thread::sleep(Duration::from_micros(round * 7919 % 5000));
-        let mut victim = std::mem::replace(&mut players[round as usize % 3], start(0));
-        victim.0.kill().expect("a signal");
-        victim.0.wait().expect("its end");
-        // What the dead one held would stay for its TTL.
+        drop(players);
+        // What the dead held would stay for its TTL.
         let c = rusqlite::Connection::open(dir.path().join("locks.db")).expect("the file");
-        c.busy_timeout(PATIENCE).expect("a timeout");
         c.execute("DELETE FROM syncguard_locks", [])
             .expect("cleared");
-        if let Some((id, fence)) = attempt(&b, "a", MINUTE).expect("an answer") {
-            mine.push(fence);
-            let _ = b.release(&id, None).expect("an answer");
-        }
+        let (id, fence) = attempt(&b, "a", MINUTE)
+            .expect("an answer")
+            .expect("a grant");
+        mine.push(fence);
+        free(&b, &id);
     }
-    drop(players);
     let mut seen: HashSet<(String, u64)> = mine.iter().map(|f| ("a".to_owned(), *f)).collect();
     let text = std::fs::read_to_string(&log).expect("the log");
     for line in text.lines() {

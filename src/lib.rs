@@ -24,6 +24,8 @@ mod options;
 #[cfg(any(feature = "redis", feature = "postgres"))]
 #[allow(dead_code)]
 mod pool;
+#[cfg(feature = "postgres")]
+mod postgres;
 mod process;
 #[cfg(any(feature = "redis", feature = "postgres"))]
 mod resolve;
@@ -58,6 +60,8 @@ pub use options::{
     Backoff, DEFAULT_ACQUIRE_TIMEOUT, DEFAULT_MAX_RETRIES, DEFAULT_RETRY_DELAY, DEFAULT_TTL,
     Jitter, LockOptions, ReleaseError,
 };
+#[cfg(feature = "postgres")]
+pub use postgres::PostgresBackend;
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteBackend;
 pub use telemetry::{IncludeRaw, LockEvent, LockEventType, Telemetry};

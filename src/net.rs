@@ -115,7 +115,7 @@ impl Socket {
     pub(crate) fn is_quiet(&mut self) -> bool {
         #[cfg(feature = "tls")]
         if let Some(session) = &mut self.session {
-            return session.is_quiet(&mut self.wire);
+            return session.is_quiet(&self.wire);
         }
         self.wire.is_quiet()
     }
@@ -130,5 +130,8 @@ impl Socket {
     }
 }
 
+#[cfg(test)]
+#[path = "../tests/support/proxy.rs"]
+mod proxy;
 #[cfg(test)]
 mod tests;

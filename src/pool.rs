@@ -206,3 +206,6 @@ impl Wake for Waiter {
         self.changed.notify_one();
     }
 }
+
+#[cfg(test)]
+mod tests;

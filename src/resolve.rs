@@ -239,3 +239,6 @@ impl Wake for Ticket {
         self.changed.notify_all();
     }
 }
+
+#[cfg(test)]
+mod tests;

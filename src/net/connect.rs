@@ -144,7 +144,7 @@ pub(super) fn unix(path: &Path, limits: &Limits<'_>) -> Result<Wire, LockError> 
 }
 
 /// The error of a connection that was not made; `denied` is what a missing right means.
-fn failed(whither: &str, denied: ErrorCode, e: io::Error) -> LockError {
+pub(super) fn failed(whither: &str, denied: ErrorCode, e: io::Error) -> LockError {
     let code = match e.raw_os_error().map(Errno::from_raw) {
         Some(Errno::EMFILE | Errno::ENFILE | Errno::ENOBUFS | Errno::ENOMEM) => {
             ErrorCode::RateLimited

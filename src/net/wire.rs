@@ -74,6 +74,12 @@ impl Wire {
         io::Read::read(&mut &self.fd, into)
     }
 
+    #[cfg(test)]
+    pub(super) fn wake_for_test(&self) {
+        use crate::wake::Wake;
+        self.waker.0.iter().for_each(|fd| fd.wake());
+    }
+
     pub(super) fn is_quiet(&self) -> bool {
         let mut byte = [MaybeUninit::uninit()];
         loop {

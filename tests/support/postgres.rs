@@ -378,16 +378,18 @@ impl Server {
         }
     }
 
-    /// How many sessions wait for a heavyweight lock.
-    pub fn waiting(&self) -> usize {
-        self.sql("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
-            .parse()
-            .expect("a number")
+    /// How many calls on tables of `schema` wait for a lock.
+    pub fn waiting(&self, schema: &str) -> usize {
+        self.sql(&format!(
+            "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%\"{schema}\".%'"
+        ))
+        .parse()
+        .expect("a number")
     }
 
-    pub fn wait_until_waiting(&self, sessions: usize) {
-        wait_for("sessions wait for a lock", || {
-            (self.waiting() >= sessions).then_some(())
+    pub fn wait_until_waiting(&self, schema: &str, calls: usize) {
+        wait_for("calls wait for a lock", || {
+            (self.waiting(schema) >= calls).then_some(())
         });
     }
 }

@@ -256,8 +256,12 @@ impl Connection {
     }
 }
 
+/// How much earlier than we the server gives up, at the most: its refusal is a certain answer, our silence is not.
+const SERVER_FIRST: Duration = Duration::from_millis(100);
+
 /// What is left of the call, as the server's settings want it.
 pub(crate) fn millis_left(limits: &Limits<'_>) -> Result<i32, LockError> {
     let left = limits.left().map_err(LockError::nothing_applied)?;
+    let left = left - SERVER_FIRST.min(left / 8);
     Ok(i32::try_from(left.as_millis()).unwrap_or(i32::MAX).max(1))
 }

@@ -136,7 +136,7 @@ pub(crate) fn create(
     connection.script(
         &format!(
             "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL statement_timeout = {ms}; SET LOCAL lock_timeout = {ms}; \
-             {PLAIN_PATH}; SET LOCAL synchronous_commit = on; SET LOCAL default_tablespace = ''; \
+             {PLAIN_PATH}; SET LOCAL default_tablespace = ''; \
              SET LOCAL default_table_access_method = heap; {SETUP_LOCK}"
         ),
         limits,

@@ -352,6 +352,35 @@ impl Server {
         String::from_utf8_lossy(&out.stdout).trim_end().to_owned()
     }
 
+    /// A standby that follows this server.
+    pub fn standby(&self) -> Self {
+        let dir = Self::directory();
+        let copied = as_server_user(&bin("pg_basebackup"))
+            .args([
+                "-U",
+                "postgres",
+                "-h",
+                "127.0.0.1",
+                "-p",
+                &self.port.to_string(),
+                "-R",
+                "-c",
+                "fast",
+                "--no-sync",
+                "-D",
+            ])
+            .arg(dir.path().join("data"))
+            .stdin(Stdio::null())
+            .output()
+            .expect("pg_basebackup");
+        assert!(
+            copied.status.success(),
+            "{}",
+            String::from_utf8_lossy(&copied.stderr)
+        );
+        Self::adopt(dir, &["hot_standby=on"])
+    }
+
     /// A session that stays open.
     pub fn session(&self) -> Session {
         let mut child = self

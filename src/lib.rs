@@ -27,6 +27,8 @@ mod options;
 #[cfg(any(feature = "redis", feature = "postgres"))]
 #[allow(dead_code)]
 mod pool;
+#[cfg(feature = "postgres")]
+mod postgres;
 mod process;
 #[cfg(feature = "redis")]
 mod redis;
@@ -70,6 +72,8 @@ pub use options::{
 };
 #[cfg(feature = "redis")]
 pub use redis::RedisBackend;
+#[cfg(feature = "postgres")]
+pub use postgres::PostgresBackend;
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteBackend;
 pub use telemetry::{IncludeRaw, LockEvent, LockEventType, Telemetry};

@@ -70,10 +70,10 @@ pub use options::{
     Backoff, DEFAULT_ACQUIRE_TIMEOUT, DEFAULT_MAX_RETRIES, DEFAULT_RETRY_DELAY, DEFAULT_TTL,
     Jitter, LockOptions, ReleaseError,
 };
-#[cfg(feature = "redis")]
-pub use redis::RedisBackend;
 #[cfg(feature = "postgres")]
 pub use postgres::PostgresBackend;
+#[cfg(feature = "redis")]
+pub use redis::RedisBackend;
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteBackend;
 pub use telemetry::{IncludeRaw, LockEvent, LockEventType, Telemetry};

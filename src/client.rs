@@ -2,8 +2,8 @@
 
 use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use crate::backend::{
@@ -282,19 +282,21 @@ impl Client {
             expires_at_ms: grant.expires_at_ms,
             wants_report: options.lost_callback().is_some(),
         });
-        let held = Held::new(
+        let held = Arc::new(Held {
             life,
-            Arc::clone(&inner.backend),
-            grant,
-            key.clone(),
-            Bounds {
+            backend: Arc::clone(&inner.backend),
+            granted: grant,
+            key: key.clone(),
+            ticket: OnceLock::new(),
+            bounds: Bounds {
                 dispose: options.dispose_within().unwrap_or(inner.bounds.dispose),
                 ..inner.bounds
             },
-            inner.runtime.clone(),
-            options.lost_callback().cloned(),
-            inner.hooks.with_release_hook(options.release_hook()),
-        );
+            runtime: inner.runtime.clone(),
+            on_lost: options.lost_callback().cloned(),
+            on_release_error: inner.hooks.with_release_hook(options.release_hook()),
+            pid: inner.pid,
+        });
         let lock_id = held.granted.lock_id;
         Guard::new(held).map_err(|error| {
             // Nobody would notice its loss: give it back at once, and until that is answered.

@@ -15,6 +15,7 @@ use crate::key::Key;
 use crate::lease::{Acquired, Fence, LockId, Ttl};
 use crate::lifecycle::{Leave, Lifecycle, Ring, Turn};
 use crate::options::{OnLost, OnReleaseError};
+use crate::queue::Queue;
 use crate::runtime::Runtime;
 use crate::timer::{Alarm, Ticket};
 use crate::wake::{Wake, WakeFd};
@@ -57,6 +58,7 @@ pub(crate) struct Held {
     pub(crate) key: Key,
     /// Set by [`Guard::new`].
     pub(crate) ticket: OnceLock<Ticket>,
+    pub(crate) queue: Arc<Queue>,
     pub(crate) bounds: Bounds,
     pub(crate) runtime: Runtime,
     pub(crate) on_lost: Option<OnLost>,
@@ -299,6 +301,8 @@ impl Guard {
         let answer = held.backend.release(&held.granted.lock_id, Some(&token));
         std::mem::forget(unwound);
         held.life.end_release(answer.is_ok());
+        // Those of this client who wait for it need not hear of it from the store.
+        held.queue.freed(&held.key);
         match answer {
             Ok(ReleaseOutcome::Released) => Ok(true),
             Ok(ReleaseOutcome::Absent(_)) => Ok(false),

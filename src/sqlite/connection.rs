@@ -107,14 +107,16 @@ fn when_free<T>(
 
 /// The connections of one backend that nobody uses at the moment.
 pub(super) struct Pool {
+    pid: u32,
     path: PathBuf,
     keep: usize,
     idle: Mutex<Vec<Idle>>,
 }
 
 impl Pool {
-    pub(super) fn new(path: PathBuf, keep: usize) -> Self {
+    pub(super) fn new(pid: u32, path: PathBuf, keep: usize) -> Self {
         Self {
+            pid,
             path,
             keep,
             idle: Mutex::new(Vec::new()),
@@ -148,7 +150,7 @@ impl Pool {
         let mut idle = self.idle.lock();
         if idle.len() < self.keep {
             idle.push(Idle {
-                pid: std::process::id(),
+                pid: self.pid,
                 handle: Some(handle),
             });
         }
@@ -202,7 +204,7 @@ struct Idle {
 
 impl Drop for Idle {
     fn drop(&mut self) {
-        if std::process::id() != self.pid {
+        if self.handle.is_some() && std::process::id() != self.pid {
             std::mem::forget(self.handle.take());
         }
     }
@@ -216,10 +218,10 @@ mod tests {
     fn every_commit_reaches_the_disk_and_the_log_stays() {
         let dir = tempfile::tempdir().expect("a temp dir");
         let path = dir.path().join("locks.db");
-        let pool = Pool::new(path.clone(), 1);
+        let pool = Pool::new(std::process::id(), path.clone(), 1);
         let limits =
             Limits::enter(std::process::id(), Duration::from_secs(60), None).expect("time");
-        let inside = Inside::enter().expect("not forked");
+        let inside = Inside::enter(std::process::id()).expect("not forked");
         let handle = pool.take(&inside, &limits).expect("a connection");
         let pragma = |name: &str| {
             let value = |row: &rusqlite::Row<'_>| row.get::<_, rusqlite::types::Value>(0);

@@ -61,9 +61,10 @@ impl SqliteBackend {
     /// `InvalidArgument` for a URL that names no file, or bad options.
     pub fn open(url: &str, options: &ClientOptions) -> Result<Self, LockError> {
         options.checked()?;
+        let pid = std::process::id();
         Ok(Self {
-            pid: std::process::id(),
-            pool: Pool::new(url::path(url)?, options.pool_size),
+            pid,
+            pool: Pool::new(pid, url::path(url)?, options.pool_size),
             keys: KeySpace::table(),
             timeout: options.operation_timeout,
             boot_id: OnceLock::new(),
@@ -76,7 +77,7 @@ impl SqliteBackend {
         limits: &Limits<'_>,
         work: impl FnOnce(&Handle) -> Result<T, Failure>,
     ) -> Result<T, LockError> {
-        let inside = Inside::enter()?;
+        let inside = Inside::enter(self.pid)?;
         let handle = self
             .pool
             .take(&inside, limits)
@@ -382,7 +383,7 @@ impl Drop for SqliteBackend {
     fn drop(&mut self) {
         // In a child the connections are left alone, one by one. Here closing them is a use of SQLite like any other.
         if std::process::id() == self.pid {
-            let _inside = Inside::enter();
+            let _inside = Inside::enter(self.pid);
             self.pool.clear();
         }
     }

@@ -16,7 +16,8 @@ use crate::cancel::CancelToken;
 use crate::error::LockError;
 use crate::lease::random_bits;
 use crate::limits::Limits;
-use crate::sync::Mutex;
+use crate::sync::{Condvar, Mutex};
+use crate::wake::Wake;
 
 /// The longest pause of a waiter. It does not grow with the wait: whoever waits longest must not look least often, which is
 /// how SQLite's own busy timeout starves every second process.
@@ -105,22 +106,78 @@ fn when_free<T>(
     }
 }
 
-/// The connections of one backend that nobody uses at the moment.
+/// The connections of one backend.
 pub(super) struct Pool {
     pid: u32,
     path: PathBuf,
-    keep: usize,
+    /// How many there may be at a time. More would only wait for each other: SQLite has one writer.
+    most: usize,
     idle: Mutex<Vec<Idle>>,
+    users: Arc<Users>,
+}
+
+/// How many calls have a connection, or are about to.
+#[derive(Default)]
+struct Users {
+    count: Mutex<usize>,
+    fewer: Condvar,
+}
+
+impl Wake for Users {
+    fn wake(&self) {
+        // Under the mutex, so that it does not fall between a waiter's look and its sleep.
+        let _count = self.count.lock();
+        self.fewer.notify_all();
+    }
+}
+
+/// The right to one connection.
+pub(super) struct Slot<'a>(&'a Users);
+
+impl Drop for Slot<'_> {
+    fn drop(&mut self) {
+        *self.0.count.lock() -= 1;
+        self.0.fewer.notify_one();
+    }
 }
 
 impl Pool {
-    pub(super) fn new(pid: u32, path: PathBuf, keep: usize) -> Self {
+    pub(super) fn new(pid: u32, path: PathBuf, most: usize) -> Self {
         Self {
             pid,
             path,
-            keep,
+            most,
             idle: Mutex::new(Vec::new()),
+            users: Arc::default(),
         }
+    }
+
+    /// Waits until fewer than all connections are in use.
+    pub(super) fn slot(&self, limits: &Limits<'_>) -> Result<Slot<'_>, LockError> {
+        let mut count = self.users.count.lock();
+        if *count >= self.most {
+            drop(count);
+            let users: Arc<dyn Wake> = Arc::<Users>::clone(&self.users);
+            let _woken_by_cancel = limits.cancel().map(|token| token.subscribe(users));
+            count = self.users.count.lock();
+            while *count >= self.most {
+                if let Err(e) = limits.left() {
+                    drop(count);
+                    // The notification that this waiter may have used up is for another one.
+                    self.users.fewer.notify_one();
+                    return Err(e.nothing_applied());
+                }
+                self.users
+                    .fewer
+                    .wait_until(&mut count, Some(limits.deadline()));
+            }
+            *count += 1;
+            drop(count);
+            return Ok(Slot(&self.users));
+        }
+        *count += 1;
+        drop(count);
+        Ok(Slot(&self.users))
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -128,7 +185,12 @@ impl Pool {
     }
 
     /// A connection for one call.
-    pub(super) fn take(&self, inside: &Inside, limits: &Limits<'_>) -> Result<Handle, Failure> {
+    pub(super) fn take(
+        &self,
+        _: &Slot<'_>,
+        inside: &Inside,
+        limits: &Limits<'_>,
+    ) -> Result<Handle, Failure> {
         // Somebody may have moved or deleted the file: whoever opens it now sees another one, and so must we.
         let file = FileId::of(&self.path).ok();
         loop {
@@ -147,13 +209,10 @@ impl Pool {
     /// Keeps a connection for the next call.
     pub(super) fn put(&self, handle: Handle) {
         handle.patience.end();
-        let mut idle = self.idle.lock();
-        if idle.len() < self.keep {
-            idle.push(Idle {
-                pid: self.pid,
-                handle: Some(handle),
-            });
-        }
+        self.idle.lock().push(Idle {
+            pid: self.pid,
+            handle: Some(handle),
+        });
     }
 
     /// Closes all idle ones.
@@ -222,7 +281,8 @@ mod tests {
         let limits =
             Limits::enter(std::process::id(), Duration::from_secs(60), None).expect("time");
         let inside = Inside::enter(std::process::id()).expect("not forked");
-        let handle = pool.take(&inside, &limits).expect("a connection");
+        let slot = pool.slot(&limits).expect("a slot");
+        let handle = pool.take(&slot, &inside, &limits).expect("a connection");
         let pragma = |name: &str| {
             let value = |row: &rusqlite::Row<'_>| row.get::<_, rusqlite::types::Value>(0);
             handle
@@ -235,5 +295,33 @@ mod tests {
         assert_eq!(pragma("journal_mode"), "wal".to_owned().into());
         drop(handle);
         assert!(beside(&path, "-shm").exists() && beside(&path, "-wal").exists());
+    }
+
+    #[test]
+    fn a_call_without_a_slot_waits_for_one_its_deadline_or_a_cancel() {
+        let pool = Pool::new(0, PathBuf::from("/nowhere"), 1);
+        let enter = |ms, token| {
+            Limits::enter(std::process::id(), Duration::from_millis(ms), token).expect("time")
+        };
+        let long = enter(60_000, None);
+        let slot = pool.slot(&long).expect("the only one");
+        let timed_out = pool
+            .slot(&enter(20, None))
+            .map(|_| ())
+            .expect_err("none left");
+        assert_eq!(timed_out.code(), crate::ErrorCode::NetworkTimeout);
+        assert!(!timed_out.may_have_applied());
+        let token = CancelToken::new();
+        let cancellable = enter(60_000, Some(&token));
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| pool.slot(&cancellable).map(|_| ()));
+            let gets = scope.spawn(|| pool.slot(&long).map(|_| ()));
+            token.cancel();
+            let cancelled = waits.join().expect("no panic").expect_err("cancelled");
+            assert_eq!(cancelled.code(), crate::ErrorCode::Aborted);
+            drop(slot);
+            gets.join().expect("no panic").expect("the slot");
+        });
+        pool.slot(&long).map(|_| ()).expect("free again");
     }
 }

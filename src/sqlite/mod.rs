@@ -54,8 +54,8 @@ pub struct SqliteBackend {
 impl SqliteBackend {
     /// The store that `url` names. Does no I/O: the file is opened, and made, by the first call.
     ///
-    /// Uses [`ClientOptions::operation_timeout`] and [`ClientOptions::pool_size`]: how many connections are kept; there are
-    /// never more than concurrent callers.
+    /// Uses [`ClientOptions::operation_timeout`] and [`ClientOptions::pool_size`]: how many calls use the
+    /// file at a time; further ones wait, within their own timeout.
     ///
     /// # Errors
     /// `InvalidArgument` for a URL that names no file, or bad options.
@@ -77,10 +77,11 @@ impl SqliteBackend {
         limits: &Limits<'_>,
         work: impl FnOnce(&Handle) -> Result<T, Failure>,
     ) -> Result<T, LockError> {
+        let slot = self.pool.slot(limits)?;
         let inside = Inside::enter(self.pid)?;
         let handle = self
             .pool
-            .take(&inside, limits)
+            .take(&slot, &inside, limits)
             .map_err(|e| e.into_error(limits))?;
         let result = work(&handle);
         let spared = result

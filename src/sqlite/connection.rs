@@ -1,6 +1,6 @@
-//! Connections: how one is opened, how it waits, and the few that are kept.
+//! A connection: how it is opened and how it waits.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,8 +16,7 @@ use crate::cancel::CancelToken;
 use crate::error::LockError;
 use crate::lease::random_bits;
 use crate::limits::Limits;
-use crate::sync::{Condvar, Mutex};
-use crate::wake::Wake;
+use crate::sync::Mutex;
 
 /// The longest pause of a waiter. It does not grow with the wait: whoever waits longest must not look least often, which is
 /// how SQLite's own busy timeout starves every second process.
@@ -75,6 +74,48 @@ pub(super) struct Handle {
 }
 
 impl Handle {
+    /// Opens the database at `path`, and makes it, its log and its tables where they are missing.
+    pub(super) fn open(path: &Path, inside: &Inside, limits: &Limits<'_>) -> Result<Self, Failure> {
+        let patience = Arc::new(Patience::default());
+        patience.begin(limits);
+        fork::adopt(inside, path, limits, &patience)?;
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+            | OpenFlags::SQLITE_OPEN_CREATE
+            | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let mut sqlite = Connection::open_with_flags(path, flags)?;
+        sqlite.set_prepared_statement_cache_capacity(STATEMENTS);
+        let who = Arc::clone(&patience);
+        sqlite.busy_handler(Some(move |tries| who.wait(tries)))?;
+        let who = Arc::clone(&patience);
+        sqlite.progress_handler(STEPS, Some(move || who.is_over()))?;
+        // The last one to close would delete the log and its index under a child that was forked and has yet to open them.
+        sqlite.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+        when_free(&patience, || schema::prepare(&sqlite))?;
+        let file = FileId::of(path).map_err(vanished)?;
+        let real = std::fs::canonicalize(path).map_err(vanished)?;
+        let shm = FileId::of(&beside(&real, "-shm")).map_err(vanished)?;
+        fork::note(inside, file, shm);
+        Ok(Self {
+            sqlite,
+            patience,
+            file,
+        })
+    }
+
+    pub(super) fn file(&self) -> FileId {
+        self.file
+    }
+
+    /// Begins a call.
+    pub(super) fn begin_call(&self, limits: &Limits<'_>) {
+        self.patience.begin(limits);
+    }
+
+    /// Ends it.
+    pub(super) fn end_call(&self) {
+        self.patience.end();
+    }
+
     /// Takes the right to write, waiting for it.
     pub(super) fn begin(&self) -> Result<(), Failure> {
         self.when_free(|| {
@@ -106,222 +147,8 @@ fn when_free<T>(
     }
 }
 
-/// The connections of one backend.
-pub(super) struct Pool {
-    pid: u32,
-    path: PathBuf,
-    /// How many there may be at a time. More would only wait for each other: SQLite has one writer.
-    most: usize,
-    idle: Mutex<Vec<Idle>>,
-    users: Arc<Users>,
-}
-
-/// How many calls have a connection, or are about to.
-#[derive(Default)]
-struct Users {
-    count: Mutex<usize>,
-    fewer: Condvar,
-}
-
-impl Wake for Users {
-    fn wake(&self) {
-        // Under the mutex, so that it does not fall between a waiter's look and its sleep.
-        let _count = self.count.lock();
-        self.fewer.notify_all();
-    }
-}
-
-/// The right to one connection.
-pub(super) struct Slot<'a>(&'a Users);
-
-impl Drop for Slot<'_> {
-    fn drop(&mut self) {
-        *self.0.count.lock() -= 1;
-        self.0.fewer.notify_one();
-    }
-}
-
-impl Pool {
-    pub(super) fn new(pid: u32, path: PathBuf, most: usize) -> Self {
-        Self {
-            pid,
-            path,
-            most,
-            idle: Mutex::new(Vec::new()),
-            users: Arc::default(),
-        }
-    }
-
-    /// Waits until fewer than all connections are in use.
-    pub(super) fn slot(&self, limits: &Limits<'_>) -> Result<Slot<'_>, LockError> {
-        let mut count = self.users.count.lock();
-        if *count >= self.most {
-            drop(count);
-            let users: Arc<dyn Wake> = Arc::<Users>::clone(&self.users);
-            let _woken_by_cancel = limits.cancel().map(|token| token.subscribe(users));
-            count = self.users.count.lock();
-            while *count >= self.most {
-                if let Err(e) = limits.left() {
-                    drop(count);
-                    // The notification that this waiter may have used up is for another one.
-                    self.users.fewer.notify_one();
-                    return Err(e.nothing_applied());
-                }
-                self.users
-                    .fewer
-                    .wait_until(&mut count, Some(limits.deadline()));
-            }
-            *count += 1;
-            drop(count);
-            return Ok(Slot(&self.users));
-        }
-        *count += 1;
-        drop(count);
-        Ok(Slot(&self.users))
-    }
-
-    pub(super) fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// A connection for one call.
-    pub(super) fn take(
-        &self,
-        _: &Slot<'_>,
-        inside: &Inside,
-        limits: &Limits<'_>,
-    ) -> Result<Handle, Failure> {
-        // Somebody may have moved or deleted the file: whoever opens it now sees another one, and so must we.
-        let file = FileId::of(&self.path).ok();
-        loop {
-            let idle = self.idle.lock().pop();
-            match idle.and_then(|mut idle| idle.handle.take()) {
-                Some(handle) if Some(handle.file) == file => {
-                    handle.patience.begin(limits);
-                    return Ok(handle);
-                }
-                Some(other) => drop(other),
-                None => return self.open(inside, limits),
-            }
-        }
-    }
-
-    /// Keeps a connection for the next call.
-    pub(super) fn put(&self, handle: Handle) {
-        handle.patience.end();
-        self.idle.lock().push(Idle {
-            pid: self.pid,
-            handle: Some(handle),
-        });
-    }
-
-    /// Closes all idle ones.
-    pub(super) fn clear(&self) {
-        let all = std::mem::take(&mut *self.idle.lock());
-        drop(all);
-    }
-
-    fn open(&self, inside: &Inside, limits: &Limits<'_>) -> Result<Handle, Failure> {
-        let patience = Arc::new(Patience::default());
-        patience.begin(limits);
-        fork::adopt(inside, &self.path, limits, &patience)?;
-        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
-            | OpenFlags::SQLITE_OPEN_CREATE
-            | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let mut sqlite = Connection::open_with_flags(&self.path, flags)?;
-        sqlite.set_prepared_statement_cache_capacity(STATEMENTS);
-        let who = Arc::clone(&patience);
-        sqlite.busy_handler(Some(move |tries| who.wait(tries)))?;
-        let who = Arc::clone(&patience);
-        sqlite.progress_handler(STEPS, Some(move || who.is_over()))?;
-        // The last one to close would delete the log and its index under a child that was forked and has yet to open them.
-        sqlite.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
-        when_free(&patience, || schema::prepare(&sqlite))?;
-        let file = FileId::of(&self.path).map_err(vanished)?;
-        let real = std::fs::canonicalize(&self.path).map_err(vanished)?;
-        let shm = FileId::of(&beside(&real, "-shm")).map_err(vanished)?;
-        fork::note(inside, file, shm);
-        Ok(Handle {
-            sqlite,
-            patience,
-            file,
-        })
-    }
-}
-
 fn vanished(e: std::io::Error) -> LockError {
     LockError::unavailable("the lock file was removed while it was being opened")
         .with_source(e)
         .nothing_applied()
-}
-
-/// A connection nobody uses. In a forked child it is left open: SQLite must not be asked to close what it did not open.
-struct Idle {
-    pid: u32,
-    handle: Option<Handle>,
-}
-
-impl Drop for Idle {
-    fn drop(&mut self) {
-        if self.handle.is_some() && std::process::id() != self.pid {
-            std::mem::forget(self.handle.take());
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_commit_reaches_the_disk_and_the_log_stays() {
-        let dir = tempfile::tempdir().expect("a temp dir");
-        let path = dir.path().join("locks.db");
-        let pool = Pool::new(std::process::id(), path.clone(), 1);
-        let limits =
-            Limits::enter(std::process::id(), Duration::from_secs(60), None).expect("time");
-        let inside = Inside::enter(std::process::id()).expect("not forked");
-        let slot = pool.slot(&limits).expect("a slot");
-        let handle = pool.take(&slot, &inside, &limits).expect("a connection");
-        let pragma = |name: &str| {
-            let value = |row: &rusqlite::Row<'_>| row.get::<_, rusqlite::types::Value>(0);
-            handle
-                .sqlite
-                .query_row(&format!("PRAGMA {name}"), [], value)
-                .expect(name)
-        };
-        assert_eq!(pragma("synchronous"), 2.into());
-        assert_eq!(pragma("fullfsync"), 1.into());
-        assert_eq!(pragma("journal_mode"), "wal".to_owned().into());
-        drop(handle);
-        assert!(beside(&path, "-shm").exists() && beside(&path, "-wal").exists());
-    }
-
-    #[test]
-    fn a_call_without_a_slot_waits_for_one_its_deadline_or_a_cancel() {
-        let pool = Pool::new(0, PathBuf::from("/nowhere"), 1);
-        let enter = |ms, token| {
-            Limits::enter(std::process::id(), Duration::from_millis(ms), token).expect("time")
-        };
-        let long = enter(60_000, None);
-        let slot = pool.slot(&long).expect("the only one");
-        let timed_out = pool
-            .slot(&enter(20, None))
-            .map(|_| ())
-            .expect_err("none left");
-        assert_eq!(timed_out.code(), crate::ErrorCode::NetworkTimeout);
-        assert!(!timed_out.may_have_applied());
-        let token = CancelToken::new();
-        let cancellable = enter(60_000, Some(&token));
-        std::thread::scope(|scope| {
-            let waits = scope.spawn(|| pool.slot(&cancellable).map(|_| ()));
-            let gets = scope.spawn(|| pool.slot(&long).map(|_| ()));
-            token.cancel();
-            let cancelled = waits.join().expect("no panic").expect_err("cancelled");
-            assert_eq!(cancelled.code(), crate::ErrorCode::Aborted);
-            drop(slot);
-            gets.join().expect("no panic").expect("the slot");
-        });
-        pool.slot(&long).map(|_| ()).expect("free again");
-    }
 }

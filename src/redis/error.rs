@@ -83,13 +83,11 @@ pub(crate) fn is_no_script(line: &str) -> bool {
 /// The code and the text of an error. Redis 6 wraps the error of a command inside a script in one of its own.
 fn split(line: &str) -> (&str, &str) {
     let mut line = line;
-    if line.starts_with("ERR Error running script") {
-        if let Some(at) = line.rfind("@user_script:") {
-            let after = &line[at + "@user_script:".len()..];
-            line = after.trim_start_matches(|c: char| {
-                c == ' ' || c == ':' || c == '-' || c.is_ascii_digit()
-            });
-        }
+    if line.starts_with("ERR Error running script")
+        && let Some(at) = line.rfind("@user_script:")
+    {
+        line = line[at + "@user_script:".len()..]
+            .trim_start_matches(|c: char| c == ' ' || c == ':' || c == '-' || c.is_ascii_digit());
     }
     line.split_once(' ').unwrap_or((line, ""))
 }

@@ -1,6 +1,7 @@
 //! TLS for a socket: which certificates are accepted, and the session itself.
 
 mod binding;
+mod der;
 mod verify;
 
 use std::fmt;
@@ -286,3 +287,6 @@ impl io::Write for Raw<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

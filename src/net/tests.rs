@@ -1,6 +1,5 @@
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -184,6 +183,9 @@ fn a_unix_socket_is_like_any_other() {
         ErrorCode::InvalidArgument
     );
     assert_eq!(code(dir.path().to_owned()), ErrorCode::ServiceUnavailable);
+    for path in ["", "\0abstract", "/tmp/a\0b"] {
+        assert_eq!(code(path.into()), ErrorCode::InvalidArgument);
+    }
 }
 
 #[test]
@@ -381,8 +383,11 @@ fn the_end_of_the_stream_is_an_error() {
     assert!(error.may_have_applied());
 }
 
+#[cfg(target_os = "linux")]
 #[test]
 fn a_peer_that_went_away_raises_no_signal() {
+    use std::os::unix::net::UnixListener;
+
     use nix::sys::signal::{SigSet, Signal};
     use nix::sys::signalfd::{SfdFlags, SignalFd};
 

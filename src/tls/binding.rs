@@ -2,9 +2,7 @@
 
 use sha2::{Digest, Sha224, Sha256, Sha384, Sha512};
 
-const SEQUENCE: u8 = 0x30;
-const OBJECT_ID: u8 = 0x06;
-const CONTEXT_0: u8 = 0xa0;
+use super::der::{CONTEXT_0, OBJECT_ID, SEQUENCE, element};
 
 /// 1.2.840.113549.1.1: RSA signatures, by their last arc.
 const PKCS1: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01];
@@ -56,24 +54,4 @@ fn pss_hash(parameters: &[u8]) -> Option<u32> {
         (4, SHA2) => Some(224),
         _ => None,
     }
-}
-
-/// The element of DER that `bytes` begins with, if it has `tag`: what is in it and what follows it.
-fn element(bytes: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
-    let (&found, rest) = bytes.split_first()?;
-    let (&first, mut rest) = rest.split_first()?;
-    if found != tag {
-        return None;
-    }
-    let mut length = usize::from(first);
-    if first & 0x80 != 0 {
-        let (digits, after) = rest.split_at_checked(usize::from(first & 0x7f))?;
-        if digits.len() > 4 {
-            return None;
-        }
-        length = digits.iter().fold(0, |n, &d| n << 8 | usize::from(d));
-        rest = after;
-    }
-    let (inside, after) = rest.split_at_checked(length)?;
-    Some((inside, after))
 }

@@ -2,14 +2,18 @@
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::verify_server_cert_signed_by_trust_anchor;
-use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::crypto::{
+    WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature,
+    verify_tls13_signature_with_raw_key,
+};
+use rustls::pki_types::{CertificateDer, ServerName, SubjectPublicKeyInfoDer, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{
     AlertDescription, CertificateError, DigitallySignedStruct, Error, RootCertStore,
     SignatureScheme,
 };
 
+use super::der::public_key;
 use crate::error::{ErrorCode, LockError};
 
 /// Accepts any name; with roots it asks for an issuer among them, without it asks for nothing.
@@ -57,7 +61,15 @@ impl ServerCertVerifier for Lenient {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, certificate, signed, &self.algorithms)
+        let verified = verify_tls13_signature(message, certificate, signed, &self.algorithms);
+        // A certificate that cannot be read, as those of version 1, still has a key to prove.
+        if let (None, Err(Error::InvalidCertificate(_))) = (&self.roots, &verified)
+            && let Some(key) = public_key(certificate)
+        {
+            let key = SubjectPublicKeyInfoDer::from(key);
+            return verify_tls13_signature_with_raw_key(message, &key, signed, &self.algorithms);
+        }
+        verified
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
@@ -115,7 +127,20 @@ fn refusal(e: &CertificateError) -> String {
         CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
             format!("it is for another host ({e})")
         }
+        CertificateError::BadSignature => {
+            "a signature is wrong; the CA file is of another authority with the same name, or the server lacks the certificate's key".to_owned()
+        }
         CertificateError::Revoked => "it was revoked".to_owned(),
-        other => other.to_string(),
+        other => {
+            // rustls has no names of its own for these two, and both are common.
+            let text = format!("{other:?}");
+            if text.contains("CaUsedAsEndEntity") {
+                "it is a certificate authority's own (as `openssl req -x509` makes them); use one that such an authority signed".to_owned()
+            } else if text.contains("UnsupportedCertVersion") {
+                "it is of X.509 version 1; make one of version 3 (openssl x509 -extfile)".to_owned()
+            } else {
+                other.to_string()
+            }
+        }
     }
 }

@@ -100,13 +100,16 @@ impl RedisServer {
     fn spawn(&mut self, loading: bool) -> Result<(), String> {
         let dir = self.dir.path();
         let port = self.port.unwrap_or(0).to_string();
-        let ports = match self.listen {
-            Listen::Tls => ["--port", "0", "--tls-port", &port],
-            _ => ["--port", &port, "--tls-port", "0"],
+        let ports: &[&str] = match self.listen {
+            Listen::Tls => &["--port", "0", "--tls-port", &port],
+            _ => &["--port", &port],
         };
+        // Another version, or a relative of Redis.
+        let program = std::env::var_os("SYNCGUARD_REDIS_SERVER").unwrap_or("redis-server".into());
         let log = std::fs::File::create(dir.join("log")).expect("a log file");
         let mut process = Command::new("setpriv")
-            .args(["--pdeathsig", "KILL", "redis-server"])
+            .args(["--pdeathsig", "KILL"])
+            .arg(program)
             .current_dir(dir)
             .envs(self.env.iter().map(|(k, v)| (k, v)))
             .args(ports)
@@ -115,7 +118,6 @@ impl RedisServer {
             .arg(self.socket())
             .args(["--save", "", "--dir"])
             .arg(dir)
-            .args(["--enable-debug-command", "yes"])
             .args(["--user", "admin", "on", "nopass", "~*", "&*", "+@all"])
             .args(&self.args)
             .stdin(Stdio::null())

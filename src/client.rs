@@ -1,24 +1,573 @@
-//! x
-use crate::*;
-/// Client.
+//! [`Client`]: opens a store and takes locks in it. The only retry loop is here.
+
+use std::fmt;
+use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use crate::backend::{
+    AcquireOutcome, Backend, Capabilities, ExtendOutcome, LookupBy, ReleaseOutcome,
+};
+use crate::callbacks::Hooks;
+use crate::cancel::{CancelToken, deadline_after};
+use crate::diagnostics::StoredLock;
+use crate::error::{ErrorCode, LockError};
+use crate::guard::{Bounds, Guard, Held};
+use crate::key::Key;
+use crate::lease::{Acquired, Holder, LockId, Ttl, WARN_FENCE, random_bits};
+use crate::lifecycle::{Lease, Lifecycle};
+use crate::open::ClientOptions;
+use crate::options::{Checked, LockOptions};
+use crate::runtime::Runtime;
+use crate::telemetry::Telemetry;
+use crate::undo::Undo;
+
+/// At most one clean-up per this time, however often `is_locked` is asked.
+const CLEANUP_EVERY: Duration = Duration::from_secs(1);
+/// How many dead locks one clean-up removes at the most.
+const CLEANUP_BATCH: u32 = 64;
+
+/// A store of locks, opened. Cheap to clone; clones share connections. `Send` and `Sync`: one client for a whole program is
+/// right.
+///
+/// The calls block the thread. Inside an async task they are allowed but block its executor: use your runtime's
+/// `spawn_blocking`.
+///
+/// [`lock`](Self::lock) and its kin wait, renew and release. The five verbs underneath are the [`Backend`] trait, which the
+/// client implements too: one attempt each, nothing is renewed and nothing is undone.
+///
+/// In a forked child an inherited client answers errors; one opened in the child works.
+///
+/// ```
+/// use syncguard::Client;
+///
+/// # let dir = tempfile::tempdir()?;
+/// # let url = format!("sqlite:{}", dir.path().join("locks.db").display());
+/// let client = Client::open(&url)?; // redis:// rediss:// postgres:// sqlite:PATH
+/// let guard = client.lock("invoice:42")?;
+/// println!("{}", guard.fence());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
 pub struct Client {
-    backend: std::sync::Arc<dyn Backend>,
+    inner: Arc<Inner>,
 }
+
+struct Inner {
+    backend: Arc<dyn Backend>,
+    runtime: Runtime,
+    bounds: Bounds,
+    hooks: Hooks,
+    undo: Arc<Undo>,
+    /// When the last clean-up was begun, in milliseconds of the timer's clock; `None` if clean-up is off.
+    cleaned: Option<AtomicU64>,
+    pid: u32,
+}
+
 impl Client {
-    /// lookup
-    pub fn lookup(
-        &self,
-        by: LookupBy<'_>,
-        c: Option<&CancelToken>,
-    ) -> Result<Option<LockInfo>, LockError> {
-        self.backend.lookup(by, c)
+    /// Opens the store that `url` names, with all defaults: `redis://`, `rediss://`, `redis+unix://`, `postgres://`,
+    /// `sqlite:PATH`. Parses and checks only; connections are made when first needed.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a URL that cannot work. The message does not hold a password.
+    pub fn open(url: &str) -> Result<Self, LockError> {
+        Self::open_with(url, &ClientOptions::new())
     }
-    /// find
-    pub fn find(
+
+    /// Opens the store that `url` names.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a URL or an option that cannot work. The message does not hold a password.
+    pub fn open_with(url: &str, options: &ClientOptions) -> Result<Self, LockError> {
+        Ok(Self::build(options.store(url)?, options))
+    }
+
+    /// A client of a store of your own, with all defaults.
+    pub fn with_backend(backend: impl Backend + 'static) -> Self {
+        Self::build(Arc::new(backend), &ClientOptions::new())
+    }
+
+    /// A client of a store of your own. Of the options only the timeouts and hooks apply.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for an option that cannot work.
+    pub fn with_backend_and(
+        backend: impl Backend + 'static,
+        options: &ClientOptions,
+    ) -> Result<Self, LockError> {
+        options.checked()?;
+        Ok(Self::build(Arc::new(backend), options))
+    }
+
+    fn build(backend: Arc<dyn Backend>, options: &ClientOptions) -> Self {
+        let backend = match &options.on_event {
+            Some(hook) => Arc::new(Telemetry::shared(
+                backend,
+                options.include_raw.clone(),
+                Arc::clone(hook),
+            )),
+            None => backend,
+        };
+        let runtime = options.runtime();
+        let hooks = Hooks::new(options);
+        let undo = Undo::new(
+            Arc::clone(&backend),
+            runtime.clone(),
+            hooks.with_release_hook(None),
+        );
+        Self {
+            inner: Arc::new(Inner {
+                backend,
+                runtime,
+                bounds: Bounds {
+                    operation: options.operation_timeout,
+                    dispose: options.dispose_timeout,
+                },
+                hooks,
+                undo,
+                cleaned: options.cleanup_in_is_locked.then(AtomicU64::default),
+                pid: std::process::id(),
+            }),
+        }
+    }
+
+    /// Takes the lock of `key`, waiting up to 5 s and ten retries for it. Held for 30 s and renewed every 10 s until the guard
+    /// is released, dropped or lost.
+    ///
+    /// # Errors
+    /// `AcquisitionTimeout` if somebody held it to the end; `InvalidArgument` for a bad key; the store's trouble, when it
+    /// outlasted the wait.
+    pub fn lock(&self, key: &str) -> Result<Guard, LockError> {
+        self.lock_with(key, &LockOptions::new())
+    }
+
+    /// Takes the lock of `key` as `options` say.
+    ///
+    /// Returns within the larger of the acquire timeout and the operation timeout, plus a little.
+    ///
+    /// # Errors
+    /// As [`lock`](Self::lock); `Aborted` if the options' token was cancelled; `InvalidArgument` for a bad option.
+    pub fn lock_with(&self, key: &str, options: &LockOptions) -> Result<Guard, LockError> {
+        self.refuse_inherited()?;
+        let (key, checked) = (Key::new(key)?, options.checked()?);
+        let begun = Instant::now();
+        let end = deadline_after(checked.acquire_timeout);
+        // The first attempt has its whole operation timeout, so that a short wait is not an impossible one.
+        let last = end.max(deadline_after(self.inner.bounds.operation));
+        let cancel = options.cancel_token();
+        let mut flight = Flight::new(self, &key, checked.ttl, cancel)?;
+        let mut attempts = 0u32;
+        let mut contended = None;
+        loop {
+            attempts = attempts.saturating_add(1);
+            let cut = last < deadline_after(self.inner.bounds.operation);
+            let failure = match flight.attempt(last) {
+                Ok(AcquireOutcome::Acquired(grant)) => {
+                    let sent = flight.sent;
+                    return self.guard(key, grant, sent, &checked, options);
+                }
+                Ok(AcquireOutcome::Locked(holder)) => {
+                    contended = Some(holder.clone());
+                    Failure::Locked(holder)
+                }
+                // The end of the wait is no trouble of the store's: what is known is that somebody held the lock.
+                Err(error) if cut && error.code() == ErrorCode::NetworkTimeout => {
+                    match contended.take() {
+                        Some(holder) => Failure::Locked(holder),
+                        None => Failure::Trouble(error),
+                    }
+                }
+                Err(error) if error.code().is_transient() => Failure::Trouble(error),
+                Err(error) => {
+                    flight.undo();
+                    return Err(error.after(attempts, begun.elapsed()).for_key(&key));
+                }
+            };
+            let left = end.saturating_duration_since(Instant::now());
+            let Some(delay) = checked.retry.delay(attempts, left, random_bits()) else {
+                flight.undo();
+                return Err(failure.into_error(&key, attempts, begun.elapsed()));
+            };
+            pause(cancel, delay);
+            if cancel.is_some_and(CancelToken::is_cancelled) {
+                flight.undo();
+                return Err(cancelled().after(attempts, begun.elapsed()).for_key(&key));
+            }
+            if Instant::now() >= last {
+                flight.undo();
+                return Err(failure.into_error(&key, attempts, begun.elapsed()));
+            }
+        }
+    }
+
+    /// Takes the lock of `key` if it is free: one attempt.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a bad key; the store's trouble.
+    pub fn try_lock(&self, key: &str) -> Result<Option<Guard>, LockError> {
+        self.try_lock_with(key, &LockOptions::new())
+    }
+
+    /// Takes the lock of `key` if it is free: one attempt, whatever the options say of waiting.
+    ///
+    /// # Errors
+    /// As [`try_lock`](Self::try_lock); `Aborted` if the options' token was cancelled; `InvalidArgument` for a bad option.
+    pub fn try_lock_with(
+        &self,
+        key: &str,
+        options: &LockOptions,
+    ) -> Result<Option<Guard>, LockError> {
+        self.refuse_inherited()?;
+        let (key, checked) = (Key::new(key)?, options.checked()?);
+        let mut flight = Flight::new(self, &key, checked.ttl, options.cancel_token())?;
+        match flight.attempt(deadline_after(self.inner.bounds.operation)) {
+            Ok(AcquireOutcome::Acquired(grant)) => {
+                let sent = flight.sent;
+                self.guard(key, grant, sent, &checked, options).map(Some)
+            }
+            Ok(AcquireOutcome::Locked(_)) => Ok(None),
+            Err(error) => {
+                flight.undo();
+                Err(error.for_key(&key))
+            }
+        }
+    }
+
+    /// Runs `work` under the lock of `key` and releases it afterwards, also if `work` panics. A release that fails goes to
+    /// `on_release_error`: the work is done by then.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
+    /// let fence = client.with_lock("nightly", |guard| guard.fence())?;
+    /// assert_eq!(fence.get(), 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`lock`](Self::lock); `work` is not run then.
+    pub fn with_lock<R>(&self, key: &str, work: impl FnOnce(&Guard) -> R) -> Result<R, LockError> {
+        self.with_lock_and(key, &LockOptions::new(), work)
+    }
+
+    /// As [`with_lock`](Self::with_lock), with options.
+    ///
+    /// # Errors
+    /// As [`lock_with`](Self::lock_with); `work` is not run then.
+    pub fn with_lock_and<R>(
+        &self,
+        key: &str,
+        options: &LockOptions,
+        work: impl FnOnce(&Guard) -> R,
+    ) -> Result<R, LockError> {
+        let guard = self.lock_with(key, options)?;
+        Ok(work(&guard))
+    }
+
+    fn guard(
+        &self,
+        key: Key,
+        grant: Acquired,
+        sent: Duration,
+        checked: &Checked,
+        options: &LockOptions,
+    ) -> Result<Guard, LockError> {
+        let inner = &self.inner;
+        let life = Lifecycle::new(Lease {
+            sent,
+            ttl: checked.ttl,
+            pace: checked.pace,
+            max_hold: options.max_hold_after(),
+            expires_at_ms: grant.expires_at_ms,
+            wants_report: options.lost_callback().is_some(),
+        });
+        let held = Arc::new(Held {
+            life,
+            backend: Arc::clone(&inner.backend),
+            granted: grant,
+            key: key.clone(),
+            ticket: OnceLock::new(),
+            bounds: Bounds {
+                dispose: options.dispose_within().unwrap_or(inner.bounds.dispose),
+                ..inner.bounds
+            },
+            runtime: inner.runtime.clone(),
+            on_lost: options.lost_callback().cloned(),
+            on_release_error: inner.hooks.with_release_hook(options.release_hook()),
+            pid: inner.pid,
+        });
+        let lock_id = held.granted.lock_id;
+        Guard::new(held).map_err(|error| {
+            // Nobody would notice its loss: give it back at once, and until that is answered.
+            if inner.backend.release(&lock_id, None).is_err() {
+                inner
+                    .undo
+                    .add(key.clone(), lock_id, sent + checked.ttl.as_duration());
+            }
+            error.for_key(&key)
+        })
+    }
+
+    /// Looks whether the store is reachable, allowed and set up, in one trip. What is not safe about it goes to `on_warning`
+    /// and comes back.
+    ///
+    /// # Errors
+    /// Whatever would keep locks from working.
+    pub fn check(&self) -> Result<Vec<String>, LockError> {
+        Backend::check(self, None)
+    }
+
+    /// Creates what the store needs (tables and functions; nothing in Redis). Idempotent; many processes may do it at once.
+    ///
+    /// # Errors
+    /// Trouble, or a store that holds something else under our names.
+    pub fn setup_schema(&self) -> Result<(), LockError> {
+        Backend::setup_schema(self, None)
+    }
+
+    fn warn(&self, message: String) {
+        self.inner.hooks.warn(
+            &self.inner.runtime.workers,
+            &self.inner.runtime.timer,
+            message,
+        );
+    }
+
+    fn refuse_inherited(&self) -> Result<(), LockError> {
+        if std::process::id() == self.inner.pid {
+            Ok(())
+        } else {
+            Err(LockError::forked())
+        }
+    }
+
+    /// Removes dead locks on a thread of the library, now and then.
+    fn clean_up(&self) {
+        let Some(cleaned) = &self.inner.cleaned else {
+            return;
+        };
+        let now = u64::try_from(self.inner.runtime.timer.now().as_millis()).unwrap_or(u64::MAX);
+        let last = cleaned.load(Ordering::Relaxed);
+        let due = last == 0 || now.saturating_sub(last) >= CLEANUP_EVERY.as_millis() as u64;
+        if due
+            && cleaned
+                .compare_exchange(last, now.max(1), Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+        {
+            let backend = Arc::clone(&self.inner.backend);
+            // It is a favour; if it fails, the next one may not.
+            self.inner
+                .runtime
+                .run(move || drop(backend.purge_expired(CLEANUP_BATCH, None)));
+        }
+    }
+
+    fn note_fence(&self, key: &Key, outcome: &AcquireOutcome) {
+        if let AcquireOutcome::Acquired(grant) = outcome
+            && grant.fence.get() > WARN_FENCE
+        {
+            self.warn(format!(
+                "the fence counter of key #{} has passed {WARN_FENCE} and nears its limit",
+                key.hash()
+            ));
+        }
+    }
+}
+
+/// The attempts of one `lock`, under one lock id: an acquire whose reply was lost is recognised when it is repeated.
+struct Flight<'a> {
+    client: &'a Client,
+    key: &'a Key,
+    ttl: Ttl,
+    cancel: Option<&'a CancelToken>,
+    lock_id: LockId,
+    /// When the request was sent that a grant may answer.
+    sent: Duration,
+    /// Whether an earlier attempt may have been applied.
+    in_doubt: bool,
+}
+
+impl<'a> Flight<'a> {
+    fn new(
+        client: &'a Client,
+        key: &'a Key,
+        ttl: Ttl,
+        cancel: Option<&'a CancelToken>,
+    ) -> Result<Self, LockError> {
+        if cancel.is_some_and(CancelToken::is_cancelled) {
+            return Err(cancelled().nothing_applied().for_key(key));
+        }
+        Ok(Self {
+            client,
+            key,
+            ttl,
+            cancel,
+            lock_id: LockId::random()?,
+            sent: Duration::ZERO,
+            in_doubt: false,
+        })
+    }
+
+    fn attempt(&mut self, limit: Instant) -> Result<AcquireOutcome, LockError> {
+        let inner = &self.client.inner;
+        let now = inner.runtime.timer.now();
+        // A grant of the doubtful attempt would be spent by now: begin anew under another id.
+        if self.in_doubt && now >= self.sent + self.ttl.as_duration() {
+            let fresh = LockId::random()?;
+            self.undo();
+            self.lock_id = fresh;
+            self.in_doubt = false;
+        }
+        // While in doubt a grant may be the first attempt's, and its lease counts from then.
+        if !self.in_doubt {
+            self.sent = now;
+        }
+        let token = CancelToken::family(self.cancel, Some(limit));
+        // Until the store has answered, a panic of its code leaves the outcome unknown too.
+        let doubt = Doubt(self);
+        let answer =
+            doubt
+                .0
+                .client
+                .acquire(doubt.0.key, &doubt.0.lock_id, doubt.0.ttl, Some(&token));
+        std::mem::forget(doubt);
+        if let Err(error) = &answer {
+            self.in_doubt |= error.may_have_applied();
+        }
+        answer
+    }
+
+    /// Takes back what the attempts may have left.
+    fn undo(&self) {
+        if self.in_doubt {
+            let inner = &self.client.inner;
+            // The last attempt may have been applied as late as now.
+            let until = inner.runtime.timer.now() + self.ttl.as_duration();
+            inner.undo.add(self.key.clone(), self.lock_id, until);
+        }
+    }
+}
+
+/// Undoes the attempt if the store panics in it.
+struct Doubt<'a, 'b>(&'b mut Flight<'a>);
+
+impl Drop for Doubt<'_, '_> {
+    fn drop(&mut self) {
+        self.0.in_doubt = true;
+        self.0.undo();
+    }
+}
+
+/// How an attempt failed that may be repeated.
+enum Failure {
+    Locked(Option<Holder>),
+    Trouble(LockError),
+}
+
+impl Failure {
+    fn into_error(self, key: &Key, attempts: u32, waited: Duration) -> LockError {
+        match self {
+            Self::Locked(holder) => LockError::new(
+                ErrorCode::AcquisitionTimeout,
+                format!("the lock was held by somebody else for the whole wait ({attempts} attempts in {} ms)", waited.as_millis()),
+            )
+            .held_by(holder)
+            .nothing_applied(),
+            Self::Trouble(error) => error,
+        }
+        .after(attempts, waited)
+        .for_key(key)
+    }
+}
+
+fn cancelled() -> LockError {
+    LockError::new(ErrorCode::Aborted, "the wait for the lock was cancelled")
+}
+
+fn pause(cancel: Option<&CancelToken>, delay: Duration) {
+    let until = Some(deadline_after(delay));
+    match cancel {
+        Some(token) => token.sleep_until(until),
+        None => CancelToken::new().sleep_until(until),
+    }
+}
+
+/// The bare verbs: one attempt, one round trip. A guard does more for you; these are for bindings and for owners in several
+/// processes.
+impl Backend for Client {
+    fn acquire(
+        &self,
+        key: &Key,
+        lock_id: &LockId,
+        ttl: Ttl,
+        cancel: Option<&CancelToken>,
+    ) -> Result<AcquireOutcome, LockError> {
+        let outcome = self.inner.backend.acquire(key, lock_id, ttl, cancel)?;
+        self.note_fence(key, &outcome);
+        Ok(outcome)
+    }
+
+    fn release(
+        &self,
+        lock_id: &LockId,
+        cancel: Option<&CancelToken>,
+    ) -> Result<ReleaseOutcome, LockError> {
+        self.inner.backend.release(lock_id, cancel)
+    }
+
+    fn extend(
+        &self,
+        lock_id: &LockId,
+        ttl: Ttl,
+        cancel: Option<&CancelToken>,
+    ) -> Result<ExtendOutcome, LockError> {
+        self.inner.backend.extend(lock_id, ttl, cancel)
+    }
+
+    fn is_locked(&self, key: &Key, cancel: Option<&CancelToken>) -> Result<bool, LockError> {
+        let locked = self.inner.backend.is_locked(key, cancel)?;
+        self.clean_up();
+        Ok(locked)
+    }
+
+    fn find(
         &self,
         by: LookupBy<'_>,
-        c: Option<&CancelToken>,
+        cancel: Option<&CancelToken>,
     ) -> Result<Option<StoredLock>, LockError> {
-        self.backend.find(by, c)
+        self.inner.backend.find(by, cancel)
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.inner.backend.capabilities()
+    }
+
+    fn check(&self, cancel: Option<&CancelToken>) -> Result<Vec<String>, LockError> {
+        let warnings = self.inner.backend.check(cancel)?;
+        for warning in &warnings {
+            self.warn(warning.clone());
+        }
+        Ok(warnings)
+    }
+
+    fn setup_schema(&self, cancel: Option<&CancelToken>) -> Result<(), LockError> {
+        self.inner.backend.setup_schema(cancel)
+    }
+
+    fn purge_expired(&self, limit: u32, cancel: Option<&CancelToken>) -> Result<u64, LockError> {
+        self.inner.backend.purge_expired(limit, cancel)
+    }
+}
+
+/// A panic in user code leaves a client whole: what its mutexes guard is consistent whenever they are free.
+impl UnwindSafe for Client {}
+impl RefUnwindSafe for Client {}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client")
+            .field("backend", &self.inner.backend.capabilities().backend)
+            .finish_non_exhaustive()
     }
 }

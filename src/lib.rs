@@ -1,6 +1,5 @@
 #![forbid(unsafe_code)]
-#![cfg_attr(docsrs, feature(doc_cfg))]
-//! Blocking distributed locks.
+#![doc = include_str!("../README.md")]
 
 mod backend;
 mod backoff;
@@ -11,9 +10,13 @@ mod clock;
 mod diagnostics;
 mod error;
 mod guard;
+mod heartbeat;
 mod key;
 mod keyspace;
 mod lease;
+mod lifecycle;
+#[cfg(all(test, loom))]
+mod lifecycle_model;
 mod limits;
 mod liveness;
 #[cfg(any(feature = "redis", feature = "postgres"))]
@@ -24,19 +27,26 @@ mod options;
 #[cfg(any(feature = "redis", feature = "postgres"))]
 #[allow(dead_code)]
 mod pool;
+#[cfg(feature = "postgres")]
+mod postgres;
 mod process;
 #[cfg(feature = "redis")]
 mod redis;
 #[cfg(any(feature = "redis", feature = "postgres"))]
 mod resolve;
+mod runtime;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod sync;
 mod telemetry;
+#[cfg(feature = "testkit")]
+pub mod testkit;
 mod threads;
+mod timer;
 #[cfg(all(feature = "tls", any(feature = "redis", feature = "postgres")))]
 #[allow(dead_code)]
 mod tls;
+mod undo;
 mod wake;
 
 pub use backend::{
@@ -60,6 +70,8 @@ pub use options::{
     Backoff, DEFAULT_ACQUIRE_TIMEOUT, DEFAULT_MAX_RETRIES, DEFAULT_RETRY_DELAY, DEFAULT_TTL,
     Jitter, LockOptions, ReleaseError,
 };
+#[cfg(feature = "postgres")]
+pub use postgres::PostgresBackend;
 #[cfg(feature = "redis")]
 pub use redis::RedisBackend;
 #[cfg(feature = "sqlite")]

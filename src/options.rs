@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::cancel::CancelToken;
 use crate::error::LockError;
 use crate::lease::Ttl;
+use crate::lifecycle::Pace;
 
 /// The default time to live of a lease.
 pub const DEFAULT_TTL: Duration = Duration::from_secs(30);
@@ -214,9 +215,9 @@ impl LockOptions {
 
     pub(crate) fn checked(&self) -> Result<Checked, LockError> {
         let ttl = Ttl::new(self.ttl.unwrap_or(DEFAULT_TTL))?;
-        let every = match self.heartbeat {
-            None => Some(ttl.as_duration() / 3),
-            Some(None) => None,
+        let pace = match self.heartbeat {
+            None => Pace::Third,
+            Some(None) => Pace::Never,
             Some(Some(every)) if every.is_zero() => {
                 return Err(LockError::invalid(
                     "the heartbeat interval is zero; no_heartbeat() turns it off",
@@ -227,7 +228,7 @@ impl LockOptions {
                     "the heartbeat interval is not shorter than the ttl: every renewal would come too late",
                 ));
             }
-            Some(every) => every,
+            Some(Some(every)) => Pace::Every(every),
         };
         let max_retries = match (self.max_retries, self.acquire_timeout) {
             (Some(limit), _) => limit,
@@ -239,7 +240,7 @@ impl LockOptions {
         }
         Ok(Checked {
             ttl,
-            every,
+            pace,
             acquire_timeout: self.acquire_timeout.unwrap_or(DEFAULT_ACQUIRE_TIMEOUT),
             retry: Retry {
                 max: max_retries,
@@ -291,8 +292,7 @@ impl fmt::Debug for LockOptions {
 #[derive(Clone, Debug)]
 pub(crate) struct Checked {
     pub(crate) ttl: Ttl,
-    /// Time between renewals, if there are any.
-    pub(crate) every: Option<Duration>,
+    pub(crate) pace: Pace,
     pub(crate) acquire_timeout: Duration,
     pub(crate) retry: Retry,
 }

@@ -123,3 +123,21 @@ impl Condvar {
         }
     }
 }
+
+/// Which thread this is.
+#[cfg(not(loom))]
+pub(crate) use std::thread::ThreadId;
+
+#[cfg(loom)]
+pub(crate) type ThreadId = loom::thread::ThreadId;
+
+#[cfg(not(loom))]
+pub(crate) fn current_thread() -> ThreadId {
+    std::thread::current().id()
+}
+
+/// Loom's threads share one of the system's: only loom can tell them apart.
+#[cfg(loom)]
+pub(crate) fn current_thread() -> ThreadId {
+    loom::thread::current().id()
+}

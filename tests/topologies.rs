@@ -102,7 +102,7 @@ struct Sentinel {
 }
 
 impl Sentinel {
-    /// Watches `master` as "main", with more lines for its configuration.
+    /// Watches `master` as "main", with more lines for its configuration, in which `$port` is the port it was given.
     fn start(master: &RedisServer, lines: &str) -> Self {
         let dir = tempfile::Builder::new()
             .prefix("sg-sentinel-")
@@ -118,6 +118,7 @@ impl Sentinel {
                  sentinel failover-timeout main 5000\n{lines}\n",
                 master.port()
             );
+            let conf = conf.replace("$port", &port.to_string());
             std::fs::write(dir.path().join("conf"), conf).expect("written");
             let process = Command::new("setpriv")
                 .args(["--pdeathsig", "KILL", "redis-server"])
@@ -764,4 +765,49 @@ fn a_cluster_needs_a_tag_a_cluster_and_few_rights() {
     let error = client.is_locked(&key("k"), None).expect_err("down");
     assert_eq!(error.code(), ErrorCode::ServiceUnavailable);
     assert!(error.message().contains("down"), "{error}");
+}
+
+#[cfg(feature = "tls")]
+#[test]
+fn sentinels_and_clusters_may_be_under_tls() {
+    let made =
+        rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).expect("a certificate");
+    let (certificate, private) = (made.cert.pem(), made.signing_key.serialize_pem());
+    let node = |args: &[&str]| RedisServer::start_tls(&certificate, &private, args);
+
+    let master = node(&[]);
+    let files = master.dir().display();
+    let lines = format!(
+        "sentinel down-after-milliseconds main 600000\nport 0\ntls-port $port\n\
+         tls-cert-file {files}/cert.pem\ntls-key-file {files}/key.pem\n\
+         tls-ca-cert-file {files}/cert.pem\ntls-auth-clients no\ntls-replication yes"
+    );
+    let sentinels = [Sentinel::start(&master, &lines)];
+    let options = tagged().tls_ca_file(master.dir().join("cert.pem"));
+    let url = sentinel_url(&sentinels, "main").replace("redis+", "rediss+");
+    let redis = RedisBackend::open(&url, &options).expect("a good URL");
+    let _ = granted(redis.acquire(&key("k"), &id(), ttl(), None));
+    // A certificate that nobody vouches for is refused from the sentinel already.
+    let error = open(&url)
+        .is_locked(&key("k"), None)
+        .expect_err("not trusted");
+    assert_eq!(error.code(), ErrorCode::AuthFailed, "{error}");
+    assert!(error.message().contains("sentinel"), "{error}");
+
+    let nodes = [(); 2].map(|()| node(&["--cluster-enabled", "yes", "--tls-cluster", "yes"]));
+    nodes[0].cli(&["CLUSTER", "ADDSLOTSRANGE", "0", "5460"]);
+    nodes[1].cli(&["CLUSTER", "ADDSLOTSRANGE", "5461", "16383"]);
+    nodes[1].cli(&["CLUSTER", "SET-CONFIG-EPOCH", "7"]);
+    let first = nodes[0].port().to_string();
+    nodes[1].cli(&["CLUSTER", "MEET", "127.0.0.1", &first]);
+    eventually("a cluster", || {
+        nodes.iter().all(|node| {
+            let info = node.cli(&["CLUSTER", "INFO"]).text();
+            field(&info, "cluster_state") == "ok" && field(&info, "cluster_slots_ok") == "16384"
+        })
+    });
+    let url = cluster_url(&nodes[..1]).replace("redis+", "rediss+");
+    let redis = RedisBackend::open(&url, &options).expect("a good URL");
+    let _ = granted(redis.acquire(&key("k"), &id(), ttl(), None));
+    assert_eq!(nodes[1].cli(&["EXISTS", "{app}:k"]).int(), 1);
 }

@@ -80,18 +80,22 @@ pub(crate) fn is_no_script(line: &str) -> bool {
     line.starts_with("NOSCRIPT")
 }
 
-/// The code and the text of an error. Redis 6 wraps the error of a command inside a script in one of its own.
+/// The code and the text of an error. Redis 6 puts the place in the script before the error of a command inside it, and
+/// may wrap both in an error of its own.
 fn split(line: &str) -> (&str, &str) {
     let mut line = line;
-    if line.starts_with("ERR Error running script") {
-        if let Some(at) = line.rfind("@user_script:") {
-            let after = &line[at + "@user_script:".len()..];
-            line = after.trim_start_matches(|c: char| {
-                c == ' ' || c == ':' || c == '-' || c.is_ascii_digit()
-            });
-        }
+    if (line.starts_with("ERR Error running script") || line.starts_with("@user_script:"))
+        && let Some(at) = line.rfind("@user_script:")
+    {
+        line = line[at + "@user_script:".len()..]
+            .trim_start_matches(|c: char| c == ' ' || c == ':' || c == '-' || c.is_ascii_digit());
     }
-    line.split_once(' ').unwrap_or((line, ""))
+    match line.split_once(' ') {
+        Some((code, rest)) if code.bytes().all(|b| b.is_ascii_uppercase() || b == b'_') => {
+            (code, rest)
+        }
+        _ => ("ERR", line),
+    }
 }
 
 fn unavailable(message: &str) -> (ErrorCode, String) {
@@ -170,10 +174,7 @@ fn generic(code: &str, rest: &str) -> (ErrorCode, String) {
             "Redis refused the command as invalid".into(),
         );
     }
-    let shown = if !code.is_empty()
-        && code.len() <= 20
-        && code.bytes().all(|b| b.is_ascii_uppercase() || b == b'_')
-    {
+    let shown = if code.len() <= 20 {
         code
     } else {
         "an unknown code"
@@ -247,6 +248,18 @@ mod tests {
             (
                 "ERR The user executing the script can't run this command or subcommand script: a, on @user_script:1.",
                 AuthFailed,
+            ),
+            (
+                "ERR Error running script (call to f_ab): @user_script:1: @user_script: 1: The user executing the script can't run this command or subcommand",
+                AuthFailed,
+            ),
+            (
+                "@user_script: 1: The user executing the script can't access at least one of the keys",
+                AuthFailed,
+            ),
+            (
+                "@user_script: 1: -OOM command not allowed when used memory > 'maxmemory'.",
+                RateLimited,
             ),
             ("ERR invalid password", AuthFailed),
             (

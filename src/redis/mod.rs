@@ -198,7 +198,7 @@ impl RedisBackend {
                 // The index entry may have arrived before its lock, which then is not missing but elsewhere.
                 let in_doubt = matches!(reply, Reply::Integer(-1) | Reply::Nil);
                 if connection.asking && script.through_index && in_doubt {
-                    return Ok(Reply::Error("TRYAGAIN".to_owned()));
+                    return Ok(Reply::Error("TRYAGAIN in two places".to_owned()));
                 }
                 Ok(reply)
             },

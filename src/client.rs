@@ -153,23 +153,32 @@ impl Client {
         let (key, checked) = (Key::new(key)?, options.checked()?);
         let begun = Instant::now();
         let end = deadline_after(checked.acquire_timeout);
+        // The first attempt has its whole operation timeout, so that a short wait is not an impossible one.
+        let last = end.max(deadline_after(self.inner.bounds.operation));
         let cancel = options.cancel_token();
         let mut flight = Flight::new(self, &key, checked.ttl, cancel)?;
         let mut attempts = 0u32;
+        let mut contended = None;
         loop {
             attempts = attempts.saturating_add(1);
-            // The first attempt has its whole operation timeout, so that a short wait is not an impossible one.
-            let limit = if attempts == 1 {
-                deadline_after(self.inner.bounds.operation)
-            } else {
-                end
-            };
-            let failure = match flight.attempt(limit) {
+            // Too little time to blame the store if it runs out.
+            let cut = last < deadline_after(self.inner.bounds.operation / 2);
+            let failure = match flight.attempt(last) {
                 Ok(AcquireOutcome::Acquired(grant)) => {
                     let sent = flight.sent;
                     return self.guard(key, grant, sent, &checked, options);
                 }
-                Ok(AcquireOutcome::Locked(holder)) => Failure::Locked(holder),
+                Ok(AcquireOutcome::Locked(holder)) => {
+                    contended = Some(holder.clone());
+                    Failure::Locked(holder)
+                }
+                // The end of the wait is no trouble of the store's: what is known is that somebody held the lock.
+                Err(error) if cut && error.code() == ErrorCode::NetworkTimeout => {
+                    match contended.take() {
+                        Some(holder) => Failure::Locked(holder),
+                        None => Failure::Trouble(error),
+                    }
+                }
                 Err(error) if error.code().is_transient() => Failure::Trouble(error),
                 Err(error) => {
                     flight.undo();
@@ -185,6 +194,10 @@ impl Client {
             if cancel.is_some_and(CancelToken::is_cancelled) {
                 flight.undo();
                 return Err(cancelled().after(attempts, begun.elapsed()).for_key(&key));
+            }
+            if Instant::now() >= last {
+                flight.undo();
+                return Err(failure.into_error(&key, attempts, begun.elapsed()));
             }
         }
     }

@@ -41,10 +41,10 @@ mod telemetry;
 pub mod testkit;
 mod threads;
 mod timer;
-mod undo;
 #[cfg(all(feature = "tls", any(feature = "redis", feature = "postgres")))]
 #[allow(dead_code)]
 mod tls;
+mod undo;
 mod wake;
 
 pub use backend::{

@@ -384,7 +384,7 @@ impl Lifecycle {
             }
             Extension::Refused => held = false,
         }
-        if !held && state.renew_at.is_none() && !state.due {
+        if !held && state.pace != Pace::Never && state.renew_at.is_none() && !state.due {
             state.renew_at = retry;
         }
         // A new lease may be over already, if the answer took that long.

@@ -14,7 +14,10 @@ use crate::timer::{Alarm, Timer};
 
 /// Runs foreign code; `None` if it panicked. The panic hook has spoken by then.
 pub(crate) fn guarded<R>(body: impl FnOnce() -> R) -> Option<R> {
-    catch_unwind(AssertUnwindSafe(body)).ok()
+    // The payload is foreign too, and dropping it may panic again: it is leaked.
+    catch_unwind(AssertUnwindSafe(body))
+        .map_err(std::mem::forget)
+        .ok()
 }
 
 /// How long a worker without work stays.

@@ -310,10 +310,12 @@ impl Guard {
         if cancel.is_some_and(CancelToken::is_cancelled) {
             return Err(stopped(cancel).nothing_applied().for_key(&held.key));
         }
-        match held.life.begin_release(limit) {
+        // A cancel must end the wait for the guard's other calls too.
+        let _wake = cancel.map(|token| token.subscribe(Arc::new(Nudge(Arc::clone(held)))));
+        match held.life.begin_release(cancel, limit) {
             Turn::Send => {}
             Turn::Known => return Ok(false),
-            Turn::TimedOut => return Err(stopped(None).nothing_applied().for_key(&held.key)),
+            Turn::Stopped => return Err(stopped(cancel).nothing_applied().for_key(&held.key)),
         }
         // Whatever happens in the store's code, the guard must not stay in the middle of a release.
         let unwound = Unwound(&held.life);

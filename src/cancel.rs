@@ -135,6 +135,7 @@ impl CancelToken {
         Subscription {
             token: Arc::downgrade(&self.inner),
             id,
+            pid: std::process::id(),
         }
     }
 
@@ -174,10 +175,15 @@ impl Wake for Link {
 pub(crate) struct Subscription {
     token: Weak<Inner>,
     id: u64,
+    pid: u32,
 }
 
 impl Drop for Subscription {
     fn drop(&mut self) {
+        // Options with a token go out of scope in a forked child too, where the mutex may be locked for ever.
+        if std::process::id() != self.pid {
+            return;
+        }
         if let Some(token) = self.token.upgrade() {
             token.state.lock().list.retain(|(id, _)| *id != self.id);
         }

@@ -32,6 +32,10 @@ const START_AGAIN: Duration = Duration::from_millis(50);
 ///
 /// In a forked child an inherited guard answers errors, and its drop sends nothing: the lock stays the parent's.
 ///
+/// **What is not dropped is not released**: a guard in a `static`, one given to `mem::forget`, and every guard when the program
+/// ends in `process::exit` or in a panic with `panic = "abort"`. A process that has ended renews nothing, so its locks are free
+/// after their TTL; for a guard that outlives its use in a running one set [`max_hold`](crate::LockOptions::max_hold).
+///
 /// ```
 /// # let dir = tempfile::tempdir()?;
 /// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;

@@ -13,6 +13,7 @@ use crate::wake::Wake;
 /// Clones are the same token. Cancelling is for good; use a new token, or a [`child`](Self::child), for the next call.
 /// A call that was cancelled in flight answers [`ErrorCode::Aborted`](crate::ErrorCode::Aborted), and whether it took
 /// effect is unknown; the client undoes such an acquire by itself.
+/// A forked child needs a token of its own: an inherited one may never answer it.
 ///
 /// ```
 /// use syncguard::{CancelToken, Client, ErrorCode, LockOptions};

@@ -363,7 +363,11 @@ fn fork_in_traffic(_: &Path) {
                 }
                 assert!(mine.release().expect("an answer"));
             });
-            assert_eq!(wait_child(child), Ok(0), "child {n}");
+            let ended = wait_child(child);
+            if ended != Ok(0) {
+                stop.store(true, SeqCst);
+                panic!("child {n}: {ended:?}");
+            }
         }
         stop.store(true, SeqCst);
     });
@@ -424,7 +428,11 @@ fn fork_everything(_: &Path) {
                 drop(how.take());
                 drop(inherited.take());
             });
-            assert_eq!(wait_child(child), Ok(0), "child {n}");
+            let ended = wait_child(child);
+            if ended != Ok(0) {
+                stop.store(true, SeqCst);
+                panic!("child {n}: {ended:?}");
+            }
         }
         stop.store(true, SeqCst);
     });

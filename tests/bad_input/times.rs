@@ -256,3 +256,20 @@ fn row_61_an_extend_may_shorten() {
     kit.clock.advance(Duration::from_secs(1));
     assert!(guard.is_lost());
 }
+
+#[test]
+fn row_61_a_slow_answer_counts_from_when_it_was_asked_for() {
+    let kit = kit();
+    let guard = Arc::new(kit.lock_with(LockOptions::new().no_heartbeat()));
+    kit.store
+        .once(Verb::Extend, Fault::Delay(Duration::from_millis(300)));
+    let other = Arc::clone(&guard);
+    let extend = std::thread::spawn(move || other.extend(TTL));
+    eventually("the extend in flight", || {
+        kit.store.calls(Verb::Extend) == 1
+    });
+    kit.clock.advance(Duration::from_secs(5));
+    assert!(extend.join().expect("no panic").expect("an answer"));
+    let margin = TTL / 100 + Duration::from_millis(2);
+    assert_eq!(guard.remaining(), TTL - margin - Duration::from_secs(5));
+}

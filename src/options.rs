@@ -241,6 +241,11 @@ impl LockOptions {
         if self.max_hold.is_some_and(|d| d.is_zero()) {
             return Err(LockError::invalid("max_hold is zero"));
         }
+        if self.dispose_timeout.is_some_and(|d| d.is_zero()) {
+            return Err(LockError::invalid(
+                "dispose_timeout is zero: no drop could release the lock",
+            ));
+        }
         Ok(Checked {
             ttl,
             pace,

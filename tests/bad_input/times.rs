@@ -24,6 +24,16 @@ fn bad_ttl(ttl: Duration) {
 #[test]
 fn row_16_ttl_zero() {
     bad_ttl(Duration::ZERO);
+    // Nor can any other of a guard's durations be.
+    let client = Store::memory().client;
+    for options in [
+        LockOptions::new().heartbeat(Duration::ZERO),
+        LockOptions::new().heartbeat(TTL).ttl(TTL),
+        LockOptions::new().max_hold(Duration::ZERO),
+        LockOptions::new().dispose_timeout(Duration::ZERO),
+    ] {
+        refused(client.lock_with("k", &options));
+    }
 }
 
 #[test]

@@ -107,6 +107,12 @@ impl Alarm for Workers {
     }
 }
 
+/// `eprintln!` panics where nobody reads stderr, and a drop must not.
+fn tell_stderr(what: std::fmt::Arguments<'_>) {
+    use std::io::Write as _;
+    let _ = writeln!(std::io::stderr(), "syncguard: {what}");
+}
+
 /// The hooks of a client.
 #[derive(Clone, Default)]
 pub(crate) struct Hooks {
@@ -133,7 +139,7 @@ impl Hooks {
             timer,
             Box::new(move || match hook {
                 Some(hook) => hook(&message),
-                None => eprintln!("syncguard: warning: {message}"),
+                None => tell_stderr(format_args!("warning: {message}")),
             }),
         );
     }
@@ -175,10 +181,10 @@ impl FailedRelease {
             None if cfg!(debug_assertions)
                 || std::env::var("SYNCGUARD_DEBUG").is_ok_and(|v| v == "true") =>
             {
-                eprintln!(
-                    "syncguard: a lock could not be released ({}): {}",
+                tell_stderr(format_args!(
+                    "a lock could not be released ({}): {}",
                     self.source, self.error
-                );
+                ));
             }
             None => {}
         }

@@ -39,6 +39,7 @@ fn stage() {
         ("threads", limits::threads_stage),
         ("descriptors", limits::descriptors_stage),
         ("signals", host::signals_stage),
+        ("deaf", host::deaf_stage),
         ("wall clock", host::wall_clock_stage),
         ("odd years", host::odd_years_stage),
     ]);

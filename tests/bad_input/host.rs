@@ -6,6 +6,7 @@ use process::{Stage, WallClock, in_child, say, set_wall_clock, wait_child};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use support::{PATIENCE, eventually};
 use syncguard::Ttl;
+use syncguard::testkit::{Fault, Verb};
 
 #[test]
 fn row_49_a_forked_child() {
@@ -137,6 +138,28 @@ pub(super) fn signals_stage(dir: &Path) {
     }
     assert_eq!(count.load(SeqCst), 0);
     say(&format!("signals {}", SIGNALS.load(SeqCst)));
+}
+
+#[test]
+fn row_54_a_drop_that_nobody_hears() {
+    let dir = tempfile::tempdir().expect("a temp dir");
+    let mut stage = Stage::start("deaf", dir.path());
+    assert_eq!(stage.expect("dropped"), "true");
+    stage.finish();
+}
+
+pub(super) fn deaf_stage(_: &Path) {
+    use std::os::fd::AsRawFd;
+    let kit = kit();
+    let guard = kit.lock_with(LockOptions::new());
+    kit.store
+        .always(Verb::Release, Fault::Refuse(ErrorCode::ServiceUnavailable));
+    // A stderr whose reader is gone: what is written there is an error.
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    assert!(unsafe { libc::dup2(writer.as_raw_fd(), 2) } >= 0);
+    let dropped = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(guard)));
+    say(&format!("dropped {}", dropped.is_ok()));
 }
 
 const HOUR: i64 = 3600;

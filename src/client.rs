@@ -314,6 +314,7 @@ impl Client {
         );
     }
 
+    /// Asked before anything else is: a store of the user's own may not compare pids, and its mutexes may be locked for ever.
     fn refuse_inherited(&self) -> Result<(), LockError> {
         if std::process::id() == self.inner.pid {
             Ok(())
@@ -365,6 +366,7 @@ impl Backend for Client {
         ttl: Ttl,
         cancel: Option<&CancelToken>,
     ) -> Result<AcquireOutcome, LockError> {
+        self.refuse_inherited()?;
         let outcome = self.inner.backend.acquire(key, lock_id, ttl, cancel)?;
         self.note_fence(key, &outcome);
         Ok(outcome)
@@ -375,6 +377,7 @@ impl Backend for Client {
         lock_id: &LockId,
         cancel: Option<&CancelToken>,
     ) -> Result<ReleaseOutcome, LockError> {
+        self.refuse_inherited()?;
         self.inner.backend.release(lock_id, cancel)
     }
 
@@ -384,10 +387,12 @@ impl Backend for Client {
         ttl: Ttl,
         cancel: Option<&CancelToken>,
     ) -> Result<ExtendOutcome, LockError> {
+        self.refuse_inherited()?;
         self.inner.backend.extend(lock_id, ttl, cancel)
     }
 
     fn is_locked(&self, key: &Key, cancel: Option<&CancelToken>) -> Result<bool, LockError> {
+        self.refuse_inherited()?;
         let locked = self.inner.backend.is_locked(key, cancel)?;
         self.clean_up();
         Ok(locked)
@@ -398,6 +403,7 @@ impl Backend for Client {
         by: LookupBy<'_>,
         cancel: Option<&CancelToken>,
     ) -> Result<Option<StoredLock>, LockError> {
+        self.refuse_inherited()?;
         self.inner.backend.find(by, cancel)
     }
 
@@ -406,6 +412,7 @@ impl Backend for Client {
     }
 
     fn check(&self, cancel: Option<&CancelToken>) -> Result<Vec<String>, LockError> {
+        self.refuse_inherited()?;
         let warnings = self.inner.backend.check(cancel)?;
         for warning in &warnings {
             self.warn(warning.clone());
@@ -414,6 +421,7 @@ impl Backend for Client {
     }
 
     fn setup_schema(&self, cancel: Option<&CancelToken>) -> Result<(), LockError> {
+        self.refuse_inherited()?;
         self.inner.backend.setup_schema(cancel)
     }
 
@@ -422,6 +430,7 @@ impl Backend for Client {
     }
 
     fn purge_expired(&self, limit: u32, cancel: Option<&CancelToken>) -> Result<u64, LockError> {
+        self.refuse_inherited()?;
         self.inner.backend.purge_expired(limit, cancel)
     }
 }

@@ -33,6 +33,10 @@ const START_AGAIN: Duration = Duration::from_millis(50);
 ///
 /// In a forked child an inherited guard answers errors, and its drop sends nothing: the lock stays the parent's.
 ///
+/// **What is not dropped is not released**: a guard in a `static`, one given to `mem::forget`, and every guard when the program
+/// ends in `process::exit` or in a panic with `panic = "abort"`. A process that has ended renews nothing, so its locks are free
+/// after their TTL; for a guard that outlives its use in a running one set [`max_hold`](crate::LockOptions::max_hold).
+///
 /// ```
 /// # let dir = tempfile::tempdir()?;
 /// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
@@ -289,10 +293,12 @@ impl Guard {
         if cancel.is_some_and(CancelToken::is_cancelled) {
             return Err(stopped(cancel).nothing_applied().for_key(&held.key));
         }
-        match held.life.begin_release(limit) {
+        // A cancel must end the wait for the guard's other calls too.
+        let _wake = cancel.map(|token| token.subscribe(Arc::new(Nudge(Arc::clone(held)))));
+        match held.life.begin_release(cancel, limit) {
             Turn::Send => {}
             Turn::Known => return Ok(false),
-            Turn::TimedOut => return Err(stopped(None).nothing_applied().for_key(&held.key)),
+            Turn::Stopped => return Err(stopped(cancel).nothing_applied().for_key(&held.key)),
         }
         // Whatever happens in the store's code, the guard must not stay in the middle of a release.
         let unwound = Unwound(&held.life);

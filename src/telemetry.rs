@@ -210,6 +210,15 @@ impl<B: Backend> Telemetry<B> {
     }
 }
 
+impl<B> Drop for Telemetry<B> {
+    fn drop(&mut self) {
+        // Closing the queue takes a mutex of its own, which a forked child may have inherited locked.
+        if std::process::id() != self.pid {
+            std::mem::forget(self.queue.get_mut().take());
+        }
+    }
+}
+
 /// Ends when the last sender is gone, after the events that were queued by then.
 fn tell(events: &Receiver<Raw>, callback: &OnEvent, include_raw: &IncludeRaw) {
     while let Ok(raw) = events.recv() {

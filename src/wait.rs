@@ -125,7 +125,8 @@ impl<'a> Wait<'a> {
     /// One attempt; `None` if it failed in a way that may be repeated.
     fn attempt(&mut self) -> Result<Option<Granted>, LockError> {
         self.attempts = self.attempts.saturating_add(1);
-        let cut = self.last < deadline_after(self.flight.client.operation_timeout());
+        // Too little time to blame the store if it runs out.
+        let cut = self.last < deadline_after(self.flight.client.operation_timeout() / 2);
         match self.flight.attempt(self.last) {
             Ok(AcquireOutcome::Acquired(grant)) => return Ok(Some((grant, self.flight.sent))),
             Ok(AcquireOutcome::Locked(holder)) => self.failure = Some(Failure::Locked(holder)),

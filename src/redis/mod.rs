@@ -10,8 +10,10 @@ mod scripts;
 mod sentinel;
 mod url;
 mod value;
+mod watch;
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use self::cluster::Cluster;
@@ -21,15 +23,16 @@ use self::route::{Route, Routed};
 use self::scripts::{Script, Scripts};
 use self::sentinel::Sentinels;
 use self::url::{Login, RedisUrl, Target};
+use self::watch::{Ear, Freed};
 use crate::backend::{
-    Absence, AcquireOutcome, Backend, Capabilities, ExtendOutcome, LookupBy, ReleaseOutcome,
+    Absence, AcquireOutcome, Backend, Capabilities, ExtendOutcome, LookupBy, ReleaseOutcome, Watch,
 };
 use crate::cancel::CancelToken;
 use crate::diagnostics::StoredLock;
 use crate::error::LockError;
 use crate::key::Key;
 use crate::keyspace::KeySpace;
-use crate::lease::{Acquired, Fence, LockId, MAX_FENCE, Ttl};
+use crate::lease::{Acquired, Fence, Holder, LockId, MAX_FENCE, Ttl};
 use crate::limits::Limits;
 use crate::liveness::TIME_TOLERANCE_MS;
 use crate::open::ClientOptions;
@@ -61,8 +64,9 @@ pub struct RedisBackend {
     connect_timeout: Duration,
     space: KeySpace,
     scripts: Scripts,
-    route: Route,
-    connector: Connector,
+    route: Arc<Route>,
+    connector: Arc<Connector>,
+    ear: Ear,
     pool: Pool<Routed>,
     tolerance: String,
     max_fence: String,
@@ -118,14 +122,22 @@ impl RedisBackend {
                 (Route::Cluster(cluster), Demand::ClusterNode)
             }
         };
+        let pid = std::process::id();
+        let (route, connector) = (Arc::new(route), Arc::new(connector(url.login, demand)));
         Ok(Self {
-            pid: std::process::id(),
+            pid,
             operation_timeout: options.operation_timeout,
             connect_timeout: options.connect_timeout,
             space,
             scripts: Scripts::new(),
+            ear: Ear::new(
+                pid,
+                Arc::clone(&route),
+                Arc::clone(&connector),
+                options.connect_timeout,
+            ),
             route,
-            connector: connector(url.login, demand),
+            connector,
             pool: Pool::new(options.pool_size),
             tolerance: TIME_TOLERANCE_MS.to_string(),
             max_fence: MAX_FENCE.to_string(),
@@ -277,8 +289,13 @@ impl Backend for RedisBackend {
             )
             .map_err(|e| e.for_key(key))?;
         match &reply {
-            Reply::Integer(0) => Ok(AcquireOutcome::Locked(None)),
             Reply::Array(items) => match &items[..] {
+                [
+                    Reply::Integer(0),
+                    Reply::Integer(left),
+                    Reply::Bulk(fence),
+                    Reply::Bulk(id),
+                ] => Ok(AcquireOutcome::Locked(Some(holder(*left, fence, id)))),
                 [
                     Reply::Integer(1),
                     Reply::Bulk(fence),
@@ -370,6 +387,11 @@ impl Backend for RedisBackend {
         Capabilities::new("redis")
     }
 
+    /// One connection subscribes for all who wait. Without the rights to `SUBSCRIBE` and the channels, waiters poll.
+    fn watch(&self, key: &Key, freed: Freed) -> Option<Watch> {
+        self.ear.watch(&self.space.lock(key).ok()?, freed)
+    }
+
     /// Runs every command the scripts need, on a key nobody else uses and leaving nothing behind, and looks at the server's
     /// eviction and persistence. It needs the right to `INFO`, and `CONFIG GET` to see `appendfsync`; without them it says
     /// so in a warning.
@@ -416,6 +438,18 @@ impl fmt::Debug for RedisBackend {
             .field("database", &self.connector.login.database)
             .finish_non_exhaustive()
     }
+}
+
+/// Who holds a contended lock, as far as its value is one of ours.
+fn holder(left_ms: i64, fence: &[u8], id: &[u8]) -> Holder {
+    let text = |bytes| std::str::from_utf8(bytes).ok();
+    Holder::new(
+        text(id)
+            .and_then(|id| LockId::parse(id).ok())
+            .map(|id| id.hash()),
+        text(fence).and_then(|fence| Fence::parse(fence).ok()),
+        Some(Duration::from_millis(u64::try_from(left_ms).unwrap_or(0))),
+    )
 }
 
 fn stored(reply: Reply) -> Result<Option<Vec<u8>>, LockError> {

@@ -18,6 +18,7 @@ pub(crate) struct Dsn {
     pub(crate) database: String,
     pub(crate) application: String,
     pub(crate) ssl: SslMode,
+    #[cfg_attr(not(feature = "tls"), allow(dead_code))]
     pub(crate) root_cert: Option<PathBuf>,
     pub(crate) binding: Binding,
     /// Bounds a single attempt to connect in place of the client's option.

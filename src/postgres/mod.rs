@@ -162,10 +162,10 @@ impl Inner {
         slot: &mut Slot<'_, Connection>,
         limits: &Limits<'_>,
     ) -> Result<Connection, LockError> {
-        if let Some(mut connection) = slot.take() {
-            if connection.is_usable() {
-                return Ok(connection);
-            }
+        if let Some(mut connection) = slot.take()
+            && connection.is_usable()
+        {
+            return Ok(connection);
         }
         self.connect(limits).map_err(LockError::nothing_applied)
     }

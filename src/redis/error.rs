@@ -34,7 +34,7 @@ pub(crate) fn refused(line: &str) -> LockError {
             "Redis is in protected mode and serves only its own machine; set a password or bind it".into(),
         ),
         "LOADING" => unavailable("Redis is still loading its data"),
-        "READONLY" => unavailable("this Redis is a read-only replica; the URL must name the primary"),
+        "READONLY" => unavailable("this Redis is a read-only replica and not, or no longer, the primary that the URL must name"),
         "MASTERDOWN" => unavailable("this Redis is a replica that has lost its primary"),
         "CLUSTERDOWN" => unavailable("the Redis Cluster is down"),
         "TRYAGAIN" => unavailable("the Redis Cluster is moving these keys"),
@@ -71,7 +71,7 @@ pub(crate) fn refused(line: &str) -> LockError {
 pub(crate) fn is_stale(line: &str) -> bool {
     matches!(
         split(line).0,
-        "NOAUTH" | "READONLY" | "LOADING" | "MASTERDOWN" | "DENIED"
+        "NOAUTH" | "READONLY" | "LOADING" | "MASTERDOWN" | "DENIED" | "CLUSTERDOWN"
     ) || line.starts_with("ERR max number of clients")
 }
 
@@ -133,6 +133,13 @@ fn generic(code: &str, rest: &str) -> (ErrorCode, String) {
             ErrorCode::AuthFailed,
             "the Redis user may not run a command of the lock scripts: it needs GET, SET, DEL, INCR and TIME".into(),
         );
+    }
+    // In a cluster, of the lock that an index entry names: it has gone to another node before its entry.
+    if lower.starts_with("script attempted to access a non local key") {
+        return unavailable("the Redis Cluster is moving these keys");
+    }
+    if lower.starts_with("script attempted to execute a") && lower.contains("the cluster is down") {
+        return unavailable("the Redis Cluster is down");
     }
     if lower.starts_with("auth ")
         || lower.starts_with("client sent auth")
@@ -265,6 +272,14 @@ mod tests {
             ),
             (
                 "ERR Error running script (call to f_ab): @user_script:7: @user_script: 7: -READONLY You can't write",
+                ServiceUnavailable,
+            ),
+            (
+                "ERR Script attempted to access a non local key in a cluster node script: a, on @user_script:3.",
+                ServiceUnavailable,
+            ),
+            (
+                "ERR Script attempted to execute a command while the cluster is down",
                 ServiceUnavailable,
             ),
             ("SYNTAX x", InvalidArgument),

@@ -377,7 +377,8 @@ fn user(server: &RedisServer, pattern: &str, more: &[&str]) {
 #[test]
 fn a_replica_is_not_a_primary_and_users_have_few_rights() {
     let master = RedisServer::start_tcp(&[]);
-    let lines = "sentinel down-after-milliseconds main 600000\nrequirepass guard";
+    let lines = "sentinel down-after-milliseconds main 600000\nrequirepass guard\n\
+                 user watcher on >asks -@all +sentinel|get-master-addr-by-name";
     let sentinels = [Sentinel::start(&master, lines)];
     let bob = |rest: &str| open(&sentinel_url(&sentinels, rest).replace("://", "://bob:s3cret@"));
     for (rights, missing) in [(&["+select"], "ROLE"), (&["+role"], "SELECT")] {
@@ -389,6 +390,8 @@ fn a_replica_is_not_a_primary_and_users_have_few_rights() {
         assert!(error.message().contains(missing), "{error}");
     }
     user(&master, "~syncguard:*", &["+role", "+select"]);
+    let watcher = bob("main/2?sentinel_user=watcher&sentinel_password=asks");
+    assert!(!watcher.is_locked(&key("k"), None).expect("a look"));
     let redis = bob("main/2?sentinel_password=guard");
     let held = id();
     let _ = granted(redis.acquire(&key("k"), &held, ttl(), None));

@@ -2,8 +2,8 @@
 
 use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use crate::backend::{
@@ -153,23 +153,31 @@ impl Client {
         let (key, checked) = (Key::new(key)?, options.checked()?);
         let begun = Instant::now();
         let end = deadline_after(checked.acquire_timeout);
+        // The first attempt has its whole operation timeout, so that a short wait is not an impossible one.
+        let last = end.max(deadline_after(self.inner.bounds.operation));
         let cancel = options.cancel_token();
         let mut flight = Flight::new(self, &key, checked.ttl, cancel)?;
         let mut attempts = 0u32;
+        let mut contended = None;
         loop {
             attempts = attempts.saturating_add(1);
-            // The first attempt has its whole operation timeout, so that a short wait is not an impossible one.
-            let limit = if attempts == 1 {
-                deadline_after(self.inner.bounds.operation)
-            } else {
-                end
-            };
-            let failure = match flight.attempt(limit) {
+            let cut = last < deadline_after(self.inner.bounds.operation);
+            let failure = match flight.attempt(last) {
                 Ok(AcquireOutcome::Acquired(grant)) => {
                     let sent = flight.sent;
                     return self.guard(key, grant, sent, &checked, options);
                 }
-                Ok(AcquireOutcome::Locked(holder)) => Failure::Locked(holder),
+                Ok(AcquireOutcome::Locked(holder)) => {
+                    contended = Some(holder.clone());
+                    Failure::Locked(holder)
+                }
+                // The end of the wait is no trouble of the store's: what is known is that somebody held the lock.
+                Err(error) if cut && error.code() == ErrorCode::NetworkTimeout => {
+                    match contended.take() {
+                        Some(holder) => Failure::Locked(holder),
+                        None => Failure::Trouble(error),
+                    }
+                }
                 Err(error) if error.code().is_transient() => Failure::Trouble(error),
                 Err(error) => {
                     flight.undo();
@@ -185,6 +193,10 @@ impl Client {
             if cancel.is_some_and(CancelToken::is_cancelled) {
                 flight.undo();
                 return Err(cancelled().after(attempts, begun.elapsed()).for_key(&key));
+            }
+            if Instant::now() >= last {
+                flight.undo();
+                return Err(failure.into_error(&key, attempts, begun.elapsed()));
             }
         }
     }
@@ -270,19 +282,21 @@ impl Client {
             expires_at_ms: grant.expires_at_ms,
             wants_report: options.lost_callback().is_some(),
         });
-        let held = Held::new(
+        let held = Arc::new(Held {
             life,
-            Arc::clone(&inner.backend),
-            grant,
-            key.clone(),
-            Bounds {
+            backend: Arc::clone(&inner.backend),
+            granted: grant,
+            key: key.clone(),
+            ticket: OnceLock::new(),
+            bounds: Bounds {
                 dispose: options.dispose_within().unwrap_or(inner.bounds.dispose),
                 ..inner.bounds
             },
-            inner.runtime.clone(),
-            options.lost_callback().cloned(),
-            inner.hooks.with_release_hook(options.release_hook()),
-        );
+            runtime: inner.runtime.clone(),
+            on_lost: options.lost_callback().cloned(),
+            on_release_error: inner.hooks.with_release_hook(options.release_hook()),
+            pid: inner.pid,
+        });
         let lock_id = held.granted.lock_id;
         Guard::new(held).map_err(|error| {
             // Nobody would notice its loss: give it back at once, and until that is answered.

@@ -55,12 +55,13 @@ pub(crate) struct Held {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) granted: Acquired,
     pub(crate) key: Key,
-    ticket: OnceLock<Ticket>,
-    bounds: Bounds,
-    runtime: Runtime,
-    on_lost: Option<OnLost>,
-    on_release_error: Option<OnReleaseError>,
-    pid: u32,
+    /// Set by [`Guard::new`].
+    pub(crate) ticket: OnceLock<Ticket>,
+    pub(crate) bounds: Bounds,
+    pub(crate) runtime: Runtime,
+    pub(crate) on_lost: Option<OnLost>,
+    pub(crate) on_release_error: Option<OnReleaseError>,
+    pub(crate) pid: u32,
 }
 
 /// How long a guard's own calls may take.
@@ -71,30 +72,6 @@ pub(crate) struct Bounds {
 }
 
 impl Held {
-    pub(crate) fn new(
-        life: Lifecycle,
-        backend: Arc<dyn Backend>,
-        granted: Acquired,
-        key: Key,
-        bounds: Bounds,
-        runtime: Runtime,
-        on_lost: Option<OnLost>,
-        on_release_error: Option<OnReleaseError>,
-    ) -> Arc<Self> {
-        Arc::new(Self {
-            life,
-            backend,
-            granted,
-            key,
-            ticket: OnceLock::new(),
-            bounds,
-            runtime,
-            on_lost,
-            on_release_error,
-            pid: std::process::id(),
-        })
-    }
-
     pub(crate) fn now(&self) -> Duration {
         self.runtime.timer.now()
     }

@@ -27,6 +27,8 @@ mod options;
 #[cfg(any(feature = "redis", feature = "postgres"))]
 #[allow(dead_code)]
 mod pool;
+#[cfg(feature = "postgres")]
+mod postgres;
 mod process;
 #[cfg(feature = "redis")]
 mod redis;
@@ -68,6 +70,8 @@ pub use options::{
     Backoff, DEFAULT_ACQUIRE_TIMEOUT, DEFAULT_MAX_RETRIES, DEFAULT_RETRY_DELAY, DEFAULT_TTL,
     Jitter, LockOptions, ReleaseError,
 };
+#[cfg(feature = "postgres")]
+pub use postgres::PostgresBackend;
 #[cfg(feature = "redis")]
 pub use redis::RedisBackend;
 #[cfg(feature = "sqlite")]

@@ -233,6 +233,16 @@ impl ClientOptions {
             #[cfg(not(feature = "redis"))]
             "redis" | "rediss" | "redis+unix" | "redis+sentinel" | "rediss+sentinel"
             | "redis+cluster" | "rediss+cluster" => Err(not_built("redis")),
+            #[cfg(feature = "postgres")]
+            "postgres" | "postgresql" => {
+                Ok(Arc::new(crate::postgres::PostgresBackend::open(url, self)?))
+            }
+            #[cfg(feature = "postgres")]
+            _ if crate::postgres::is_keyword_dsn(url) => {
+                Ok(Arc::new(crate::postgres::PostgresBackend::open(url, self)?))
+            }
+            #[cfg(not(feature = "postgres"))]
+            "postgres" | "postgresql" => Err(not_built("postgres")),
             // The scheme of a malformed URL may hold anything, a password too: it is not repeated.
             _ => Err(LockError::invalid(
                 "the URL's scheme is not one of redis, rediss, redis+unix, redis+sentinel, rediss+sentinel, redis+cluster, rediss+cluster, postgres, postgresql, sqlite",

@@ -1,5 +1,7 @@
 //! Every promise of a store, as a case, for every store. A new one joins with a [`Store`] and a line at the end.
 
+#[path = "support/postgres.rs"]
+mod postgres_server;
 #[path = "support/redis.rs"]
 mod redis_server;
 mod support;
@@ -826,6 +828,30 @@ impl Store for Redis {
     }
 }
 
+/// A schema of its own in a server that the cases share.
+struct Postgres {
+    server: Arc<postgres_server::Server>,
+    schema: String,
+}
+
+impl Store for Postgres {
+    fn start() -> Self {
+        static SCHEMAS: AtomicU64 = AtomicU64::new(0);
+        let schema = format!("contract_{}", SCHEMAS.fetch_add(1, SeqCst));
+        let store = Self {
+            server: postgres_server::Server::shared(),
+            schema,
+        };
+        store.client().setup_schema().expect("a schema");
+        store
+    }
+
+    fn open(&self, options: &ClientOptions) -> Client {
+        let options = options.clone().schema(&self.schema);
+        Client::open_with(&self.server.url(), &options).expect("a legal URL")
+    }
+}
+
 #[cfg(feature = "testkit")]
 struct Memory(syncguard::testkit::MemoryBackend);
 
@@ -844,3 +870,4 @@ impl Store for Memory {
 contract!(memory, super::Memory);
 contract!(sqlite, super::Sqlite);
 contract!(redis, super::Redis);
+contract!(postgres, super::Postgres);

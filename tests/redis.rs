@@ -309,6 +309,53 @@ fn reserved_names_are_refused_before_anything_is_sent() {
 }
 
 #[test]
+fn prefixes_of_every_shape() {
+    let server = RedisServer::start(&[]);
+    let with = |prefix: &str| {
+        RedisBackend::open(&server.url(), &ClientOptions::new().key_prefix(prefix)).expect(prefix)
+    };
+    let long = "p".repeat(940);
+    for prefix in ["", "{}", "a b", "é", "{app}:x", "a:b", &long] {
+        let (redis, a) = (with(prefix), id());
+        assert_eq!(
+            granted(redis.acquire(&key("k"), &a, ttl(30_000), None))
+                .fence
+                .get(),
+            1,
+            "{prefix}"
+        );
+        assert!(redis.release(&a, None).expect("an answer").is_released());
+    }
+    // Only colons are no prefix.
+    let _ = granted(with(":::").acquire(&key("k"), &id(), ttl(30_000), None));
+    assert!(with("").is_locked(&key("k"), None).expect("a look"));
+
+    // A key that is the hash of another one is the same lock, with one holder.
+    server.cli(&["FLUSHALL"]);
+    let (redis, a) = (with(&long), id());
+    let name = key(&"k".repeat(200));
+    let _ = granted(redis.acquire(&name, &a, ttl(30_000), None));
+    let stored = server
+        .cli(&["GET", &server.cli(&["KEYS", "*:id:*"]).list()[0].text()])
+        .text();
+    let hash = stored.rsplit(':').next().expect("a name").to_owned();
+    assert_eq!(hash.len(), 22);
+    assert_eq!(
+        redis
+            .acquire(&key(&hash), &id(), ttl(30_000), None)
+            .expect("an answer"),
+        AcquireOutcome::Locked(None)
+    );
+    assert!(redis.release(&a, None).expect("an answer").is_released());
+    assert_eq!(
+        granted(redis.acquire(&key(&hash), &id(), ttl(30_000), None))
+            .fence
+            .get(),
+        2
+    );
+}
+
+#[test]
 fn a_foreign_value_is_an_error_and_never_a_grant() {
     let server = RedisServer::start(&[]);
     let redis = open(&server.url());
@@ -411,6 +458,20 @@ fn a_foreign_value_is_an_error_and_never_a_grant() {
             AcquireOutcome::Locked(None)
         );
     }
+    // A lock in everything but its size.
+    let padded = ours(&format!(
+        r#""key":"k","fence":"000000000000001","acquiredAtMs":1,"expiresAtMs":4102444800000,"pad":"{}""#,
+        "x".repeat(2_000_000)
+    ));
+    server.cli(&["SET", "syncguard:k", &padded]);
+    assert_eq!(
+        code(redis.find(LookupBy::Key(&k), None)),
+        ErrorCode::Internal
+    );
+    assert_eq!(
+        code(redis.extend(&a, ttl(1_000), None)),
+        ErrorCode::Internal
+    );
     // Another type is what Redis itself calls a wrong type.
     server.cli(&["FLUSHALL"]);
     server.cli(&["LPUSH", "syncguard:k", "x"]);
@@ -604,6 +665,22 @@ fn refusals_have_the_code_of_the_table() {
     refused(ErrorCode::ServiceUnavailable, "lost its primary");
     server.cli(&["REPLICAOF", "NO", "ONE"]);
 
+    // The snapshot cannot be written: something else has its name.
+    std::fs::create_dir(server.dir().join("dump.rdb")).expect("a directory");
+    server.cli(&["CONFIG", "SET", "save", "3600 1000000"]);
+    server.cli(&["BGSAVE"]);
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !server
+        .cli(&["INFO", "persistence"])
+        .text()
+        .contains("rdb_last_bgsave_status:err")
+    {
+        assert!(Instant::now() < deadline, "the snapshot never failed");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    refused(ErrorCode::ServiceUnavailable, "disk");
+    server.cli(&["CONFIG", "SET", "stop-writes-on-bgsave-error", "no"]);
+
     // A script of somebody else's that does not end.
     let socket = server.socket();
     let busy = std::thread::spawn(move || {
@@ -692,18 +769,14 @@ fn a_cluster_node_says_what_is_wrong() {
     assert_eq!(code(numbered.check(None)), ErrorCode::InvalidArgument);
 }
 
-/// The line that the documentation gives.
-const MINIMAL: [&str; 9] = [
-    "resetkeys",
-    "~syncguard:*",
-    "resetchannels",
-    "-@all",
-    "+evalsha",
-    "+eval",
-    "+get",
-    "+set",
-    "+del",
-];
+/// The rights of the line that the documentation gives.
+fn minimal() -> Vec<&'static str> {
+    let line = include_str!("../docs/wire-format.md")
+        .lines()
+        .find_map(|l| l.strip_prefix("ACL SETUSER locks on >password "))
+        .expect("the documented line");
+    line.split(' ').collect()
+}
 
 fn acl(server: &RedisServer, user: &str, rules: &[&str]) {
     let mut command = vec!["ACL", "SETUSER", user, "reset", "on", ">s3cret pa@ss"];
@@ -714,7 +787,7 @@ fn acl(server: &RedisServer, user: &str, rules: &[&str]) {
 #[test]
 fn rights_are_few_and_a_missing_one_is_named() {
     let server = RedisServer::start(&[]);
-    let minimal: Vec<&str> = MINIMAL.iter().copied().chain(["+incr", "+time"]).collect();
+    let minimal = minimal();
     let as_user = |user: &str| {
         open(&format!(
             "{}?user={user}&pass=s3cret%20pa%40ss",

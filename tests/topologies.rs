@@ -6,6 +6,7 @@ mod server;
 mod support;
 
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
@@ -290,7 +291,7 @@ fn sentinels_that_do_not_help_are_passed_over() {
     let mut sentinels: Vec<Sentinel> = (0..3)
         .map(|_| Sentinel::start(&master, "sentinel down-after-milliseconds main 600000"))
         .collect();
-    let connect_timeout = Duration::from_secs(1);
+    let connect_timeout = Duration::from_secs(2);
     let options = ClientOptions::new().connect_timeout(connect_timeout);
     let fresh = |url: &str| RedisBackend::open(url, &options).expect("a good URL");
     let url = sentinel_url(&sentinels, "main");
@@ -377,7 +378,8 @@ fn user(server: &RedisServer, pattern: &str, more: &[&str]) {
 #[test]
 fn a_replica_is_not_a_primary_and_users_have_few_rights() {
     let master = RedisServer::start_tcp(&[]);
-    let lines = "sentinel down-after-milliseconds main 600000\nrequirepass guard";
+    let lines = "sentinel down-after-milliseconds main 600000\nrequirepass guard\n\
+                 user watcher on >asks -@all +sentinel|get-master-addr-by-name";
     let sentinels = [Sentinel::start(&master, lines)];
     let bob = |rest: &str| open(&sentinel_url(&sentinels, rest).replace("://", "://bob:s3cret@"));
     for (rights, missing) in [(&["+select"], "ROLE"), (&["+role"], "SELECT")] {
@@ -389,6 +391,8 @@ fn a_replica_is_not_a_primary_and_users_have_few_rights() {
         assert!(error.message().contains(missing), "{error}");
     }
     user(&master, "~syncguard:*", &["+role", "+select"]);
+    let watcher = bob("main/2?sentinel_user=watcher&sentinel_password=asks");
+    assert!(!watcher.is_locked(&key("k"), None).expect("a look"));
     let redis = bob("main/2?sentinel_password=guard");
     let held = id();
     let _ = granted(redis.acquire(&key("k"), &held, ttl(), None));
@@ -643,6 +647,94 @@ fn a_cluster_is_followed_wherever_it_moves() {
     assert_eq!(evals(&nodes[1]), before);
 }
 
+/// Moves our slot, as `redis-cli --cluster reshard` does.
+fn move_slot(nodes: &[RedisServer], from: usize, to: usize) {
+    let ids: Vec<String> = nodes
+        .iter()
+        .map(|n| n.cli(&["CLUSTER", "MYID"]).text())
+        .collect();
+    let target = nodes[to].port().to_string();
+    nodes[to].cli(&["CLUSTER", "SETSLOT", SLOT, "IMPORTING", &ids[from]]);
+    nodes[from].cli(&["CLUSTER", "SETSLOT", SLOT, "MIGRATING", &ids[to]]);
+    eventually("an empty slot", || {
+        let keys = nodes[from].cli(&["CLUSTER", "GETKEYSINSLOT", SLOT, "3"]);
+        for key in keys.list() {
+            // It may be gone since: then there is nothing to move.
+            nodes[from].cli(&["MIGRATE", "127.0.0.1", &target, &key.text(), "0", "30000"]);
+        }
+        keys.list().is_empty()
+    });
+    for node in [to, from]
+        .into_iter()
+        .chain((0..nodes.len()).filter(|n| *n != to && *n != from))
+    {
+        nodes[node].cli(&["CLUSTER", "SETSLOT", SLOT, "NODE", &ids[to]]);
+    }
+}
+
+#[test]
+fn no_two_hold_one_key_while_its_slot_moves() {
+    const KEYS: usize = 4;
+    let nodes = cluster(0);
+    let redis = open_cluster(&cluster_url(&nodes));
+    let held: [AtomicBool; KEYS] = Default::default();
+    let fences: [AtomicU64; KEYS] = Default::default();
+    let grants = AtomicU64::new(0);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for worker in 0..4 {
+            let (redis, held, fences, grants, stop) = (&redis, &held, &fences, &grants, &stop);
+            scope.spawn(move || {
+                let transient = |e: LockError| assert!(e.code().is_transient(), "{e}");
+                for n in worker.. {
+                    if stop.load(SeqCst) {
+                        break;
+                    }
+                    let (at, id) = (n % KEYS, id());
+                    match redis.acquire(&key(&format!("k{at}")), &id, ttl(), None) {
+                        Ok(AcquireOutcome::Acquired(grant)) => {
+                            assert!(!held[at].swap(true, SeqCst), "two holders");
+                            let before = fences[at].swap(grant.fence.get(), SeqCst);
+                            assert!(before < grant.fence.get(), "{before} {:?}", grant.fence);
+                            grants.fetch_add(1, SeqCst);
+                            held[at].store(false, SeqCst);
+                            eventually("a release", || match redis.release(&id, None) {
+                                Ok(outcome) => {
+                                    assert!(outcome.is_released(), "the lock was lost");
+                                    true
+                                }
+                                Err(e) => {
+                                    transient(e);
+                                    false
+                                }
+                            });
+                        }
+                        Ok(AcquireOutcome::Locked(_)) => {}
+                        Err(e) => transient(e),
+                    }
+                }
+            });
+        }
+        let _stop = StopOnDrop(&stop);
+        for (from, to) in [(1, 2), (2, 0), (0, 1)] {
+            let before = grants.load(SeqCst);
+            move_slot(&nodes, from, to);
+            eventually("traffic", || grants.load(SeqCst) > before + 50);
+        }
+    });
+    let sum: u64 = fences.iter().map(|f| f.load(SeqCst)).sum();
+    assert_eq!(sum, grants.load(SeqCst), "every grant has its number");
+}
+
+/// Ends the workers also when the test fails.
+struct StopOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, SeqCst);
+    }
+}
+
 #[test]
 fn a_node_that_dies_is_an_error_in_time_and_its_replica_is_found() {
     let mut nodes = cluster(1);
@@ -665,23 +757,23 @@ fn a_node_that_dies_is_an_error_in_time_and_its_replica_is_found() {
     assert!(start.elapsed() < operation_timeout + Duration::from_secs(5));
     drop(paused);
     nodes[1].kill();
-    let start = Instant::now();
-    let mut slowest = Duration::ZERO;
+    let mut quickest = None;
     eventually("the failover", || {
         let before = Instant::now();
         let result = redis.extend(&held, ttl(), None);
-        slowest = slowest.max(before.elapsed());
+        let time = before.elapsed();
         match result {
             Ok(ExtendOutcome::Extended(_)) => true,
             Ok(absent) => panic!("the lock was replicated: {absent:?}"),
             Err(e) => {
                 assert_eq!(e.code(), ErrorCode::ServiceUnavailable, "{e}");
                 assert!(!e.may_have_applied(), "{e}");
+                quickest = quickest.min(Some(time)).or(Some(time));
                 false
             }
         }
     });
-    assert!(slowest < operation_timeout + SLACK || start.elapsed() > PATIENCE / 4);
+    assert!(quickest.is_none_or(|time| time < SLACK), "{quickest:?}");
     let stored = redis
         .find(LookupBy::Key(&k), None)
         .expect("a look")
@@ -701,7 +793,7 @@ fn a_node_that_dies_is_an_error_in_time_and_its_replica_is_found() {
         error.message().contains("nodes of the Redis Cluster"),
         "{error}"
     );
-    assert!(time < Duration::from_millis(200), "{time:?}");
+    assert!(time < SLACK, "{time:?}");
 }
 
 #[test]

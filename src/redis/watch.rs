@@ -12,9 +12,9 @@ use crate::error::{ErrorCode, LockError};
 use crate::lease::random_bits;
 use crate::limits::Limits;
 use crate::options::{Backoff, Jitter, Retry};
-use crate::redis::connection::{Connection, Connector};
+use crate::redis::connection::Connection;
 use crate::redis::resp::Reply;
-use crate::redis::route::Route;
+use crate::redis::servers::Servers;
 use crate::sync::Mutex;
 use crate::threads;
 
@@ -41,9 +41,7 @@ pub(crate) struct Ear(Arc<Shared>);
 
 struct Shared {
     pid: u32,
-    route: Arc<Route>,
-    connector: Arc<Connector>,
-    connect_timeout: Duration,
+    servers: Arc<Servers>,
     state: Mutex<State>,
 }
 
@@ -65,12 +63,7 @@ struct Channel {
 }
 
 impl Ear {
-    pub(crate) fn new(
-        pid: u32,
-        route: Arc<Route>,
-        connector: Arc<Connector>,
-        connect_timeout: Duration,
-    ) -> Self {
+    pub(crate) fn new(pid: u32, servers: Arc<Servers>) -> Self {
         let state = State {
             channels: HashMap::new(),
             last_id: 0,
@@ -79,9 +72,7 @@ impl Ear {
         };
         Self(Arc::new(Shared {
             pid,
-            route,
-            connector,
-            connect_timeout,
+            servers,
             state: Mutex::new(state),
         }))
     }
@@ -179,8 +170,7 @@ impl Shared {
 
     /// One connection's life. `Ok` if it ended because nobody waits any more.
     fn subscription(&self, mut token: CancelToken) -> Result<(), LockError> {
-        let limits = Limits::enter(self.pid, self.connect_timeout, None)?;
-        let mut connection = self.route.connect(&self.connector, &limits)?.connection;
+        let mut connection = self.servers.connect(self.pid)?;
         self.forget_subscriptions();
         let mut asked = false;
         let mut idle_since = None;

@@ -201,12 +201,12 @@ mod tests {
     fn a_job_that_hangs_or_panics_keeps_nobody_waiting() {
         let (workers, timer) = (Workers::new(), Timer::new(Arc::new(BootClock)));
         let (hold, held) = mpsc::channel::<()>();
-        workers.run(&timer, Box::new(move || drop(held.recv())));
+        workers.run(&timer, Box::new(move || held.recv().unwrap_or_default()));
         workers.run(&timer, Box::new(|| panic!("planted")));
         let (tx, rx) = mpsc::channel();
         for n in 0..100 {
             let tx = tx.clone();
-            workers.run(&timer, Box::new(move || drop(tx.send(n))));
+            workers.run(&timer, Box::new(move || tx.send(n).unwrap_or_default()));
         }
         let mut seen: Vec<i32> = (0..100)
             .filter_map(|_| rx.recv_timeout(Duration::from_secs(30)).ok())

@@ -191,6 +191,30 @@ impl Drop for Subscription {
     }
 }
 
+/// Where a waiter sleeps until somebody wakes it, or until a time. A ring that comes before the sleep ends it at once.
+#[derive(Default)]
+pub(crate) struct Bell {
+    rung: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Bell {
+    pub(crate) fn sleep_until(&self, deadline: Instant) {
+        let mut rung = self.rung.lock();
+        while !*rung && Instant::now() < deadline {
+            self.changed.wait_until(&mut rung, Some(deadline));
+        }
+        *rung = false;
+    }
+}
+
+impl Wake for Bell {
+    fn wake(&self) {
+        *self.rung.lock() = true;
+        self.changed.notify_one();
+    }
+}
+
 impl Default for CancelToken {
     fn default() -> Self {
         Self::new()

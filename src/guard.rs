@@ -15,6 +15,7 @@ use crate::key::Key;
 use crate::lease::{Acquired, Fence, LockId, Ttl};
 use crate::lifecycle::{Leave, Lifecycle, Ring, Turn};
 use crate::options::{OnLost, OnReleaseError};
+use crate::queue::Queue;
 use crate::runtime::Runtime;
 use crate::timer::{Alarm, Ticket};
 use crate::wake::{Wake, WakeFd};
@@ -59,12 +60,14 @@ pub(crate) struct Held {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) granted: Acquired,
     pub(crate) key: Key,
-    ticket: OnceLock<Ticket>,
-    bounds: Bounds,
-    runtime: Runtime,
-    on_lost: Option<OnLost>,
-    on_release_error: Option<OnReleaseError>,
-    pid: u32,
+    /// Set by [`Guard::new`].
+    pub(crate) ticket: OnceLock<Ticket>,
+    pub(crate) queue: Arc<Queue>,
+    pub(crate) bounds: Bounds,
+    pub(crate) runtime: Runtime,
+    pub(crate) on_lost: Option<OnLost>,
+    pub(crate) on_release_error: Option<OnReleaseError>,
+    pub(crate) pid: u32,
 }
 
 /// How long a guard's own calls may take.
@@ -75,30 +78,6 @@ pub(crate) struct Bounds {
 }
 
 impl Held {
-    pub(crate) fn new(
-        life: Lifecycle,
-        backend: Arc<dyn Backend>,
-        granted: Acquired,
-        key: Key,
-        bounds: Bounds,
-        runtime: Runtime,
-        on_lost: Option<OnLost>,
-        on_release_error: Option<OnReleaseError>,
-    ) -> Arc<Self> {
-        Arc::new(Self {
-            life,
-            backend,
-            granted,
-            key,
-            ticket: OnceLock::new(),
-            bounds,
-            runtime,
-            on_lost,
-            on_release_error,
-            pid: std::process::id(),
-        })
-    }
-
     pub(crate) fn now(&self) -> Duration {
         self.runtime.timer.now()
     }
@@ -328,6 +307,8 @@ impl Guard {
         let answer = held.backend.release(&held.granted.lock_id, Some(&token));
         std::mem::forget(unwound);
         held.life.end_release(answer.is_ok());
+        // Those of this client who wait for it need not hear of it from the store.
+        held.queue.freed(&held.key);
         match answer {
             Ok(ReleaseOutcome::Released) => Ok(true),
             Ok(ReleaseOutcome::Absent(_)) => Ok(false),

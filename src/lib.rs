@@ -27,7 +27,10 @@ mod options;
 #[cfg(any(feature = "redis", feature = "postgres"))]
 #[allow(dead_code)]
 mod pool;
+#[cfg(feature = "postgres")]
+mod postgres;
 mod process;
+mod queue;
 #[cfg(feature = "redis")]
 mod redis;
 #[cfg(any(feature = "redis", feature = "postgres"))]
@@ -45,11 +48,12 @@ mod timer;
 #[allow(dead_code)]
 mod tls;
 mod undo;
+mod wait;
 mod wake;
 
 pub use backend::{
     Absence, AcquireOutcome, Backend, Capabilities, ExtendOutcome, LookupBy, ReleaseOutcome,
-    TimeAuthority,
+    TimeAuthority, Watch,
 };
 pub use cancel::CancelToken;
 pub use client::Client;
@@ -68,6 +72,8 @@ pub use options::{
     Backoff, DEFAULT_ACQUIRE_TIMEOUT, DEFAULT_MAX_RETRIES, DEFAULT_RETRY_DELAY, DEFAULT_TTL,
     Jitter, LockOptions, ReleaseError,
 };
+#[cfg(feature = "postgres")]
+pub use postgres::PostgresBackend;
 #[cfg(feature = "redis")]
 pub use redis::RedisBackend;
 #[cfg(feature = "sqlite")]

@@ -57,7 +57,7 @@ impl Socket {
     /// # Errors
     /// `AuthFailed` for a certificate that is refused (or if the server refuses ours), `ServiceUnavailable` for a
     /// handshake that broke or a server that speaks no TLS, `InvalidArgument` for roots that cannot be read or a host no
-    /// certificate can name. No request was sent in any case.
+    /// certificate can name. No request was sent in any case, and the connection is of no more use.
     #[cfg(feature = "tls")]
     pub(crate) fn encrypt(
         &mut self,
@@ -65,14 +65,26 @@ impl Socket {
         host: &str,
         limits: &Limits<'_>,
     ) -> Result<(), LockError> {
-        let session = Session::handshake(&mut self.wire, tls, host, limits)
-            .map_err(LockError::nothing_applied)?;
-        self.session = Some(Box::new(session));
-        Ok(())
+        match Session::handshake(&mut self.wire, tls, host, limits) {
+            Ok(session) => {
+                self.session = Some(Box::new(session));
+                Ok(())
+            }
+            Err(e) => {
+                // Whoever goes on in spite of the error must not send a password in clear.
+                self.wire.shut();
+                Err(e.nothing_applied())
+            }
+        }
     }
 
-    /// Writes all of `bytes`. After an error any part of them may have been sent.
+    /// Writes all of `bytes`.
+    ///
+    /// # Errors
+    /// `ServiceUnavailable` if the connection is lost, `NetworkTimeout` or `Aborted` by the limits: any part may have been
+    /// sent. `RateLimited` without a descriptor for a cancellable call: nothing of `bytes` was.
     pub(crate) fn write_all(&mut self, bytes: &[u8], limits: &Limits<'_>) -> Result<(), LockError> {
+        self.wire.prepare(limits)?;
         #[cfg(feature = "tls")]
         if let Some(session) = &mut self.session {
             return session.write_all(&mut self.wire, bytes, limits);

@@ -1,5 +1,9 @@
 //! Every promise of a store, as a case, for every store. A new one joins with a [`Store`] and a line at the end.
 
+#[path = "support/postgres.rs"]
+mod postgres_server;
+#[path = "support/redis.rs"]
+mod redis_server;
 mod support;
 
 use std::collections::HashSet;
@@ -810,6 +814,44 @@ impl Store for Sqlite {
     }
 }
 
+struct Redis(redis_server::RedisServer);
+
+impl Store for Redis {
+    const TOLERATES: bool = false;
+
+    fn start() -> Self {
+        Self(redis_server::RedisServer::start(&[]))
+    }
+
+    fn open(&self, options: &ClientOptions) -> Client {
+        Client::open_with(&self.0.url(), options).expect("a legal URL")
+    }
+}
+
+/// A schema of its own in a server that the cases share.
+struct Postgres {
+    server: Arc<postgres_server::Server>,
+    schema: String,
+}
+
+impl Store for Postgres {
+    fn start() -> Self {
+        static SCHEMAS: AtomicU64 = AtomicU64::new(0);
+        let schema = format!("contract_{}", SCHEMAS.fetch_add(1, SeqCst));
+        let store = Self {
+            server: postgres_server::Server::shared(),
+            schema,
+        };
+        store.client().setup_schema().expect("a schema");
+        store
+    }
+
+    fn open(&self, options: &ClientOptions) -> Client {
+        let options = options.clone().schema(&self.schema);
+        Client::open_with(&self.server.url(), &options).expect("a legal URL")
+    }
+}
+
 #[cfg(feature = "testkit")]
 struct Memory(syncguard::testkit::MemoryBackend);
 
@@ -827,3 +869,5 @@ impl Store for Memory {
 #[cfg(feature = "testkit")]
 contract!(memory, super::Memory);
 contract!(sqlite, super::Sqlite);
+contract!(redis, super::Redis);
+contract!(postgres, super::Postgres);

@@ -566,7 +566,7 @@ fn a_server_that_forgets_or_restarts_is_not_an_error() {
 
 #[test]
 fn refusals_have_the_code_of_the_table() {
-    let server = RedisServer::start(&["--busy-reply-threshold", "1"]);
+    let server = RedisServer::start(&["--lua-time-limit", "1"]);
     let redis = open(&server.url());
     let (k, a) = (key("k"), id());
     let _ = granted(redis.acquire(&k, &a, ttl(600_000), None));
@@ -637,7 +637,8 @@ fn refusals_have_the_code_of_the_table() {
 #[test]
 fn a_server_that_is_loading_says_so() {
     let mut server = RedisServer::start(&[]);
-    server.cli(&["DEBUG", "POPULATE", "3000", "x", "2000"]);
+    let fill = "for i = 1, 3000 do redis.call('SET', 'x' .. i, string.rep('y', 2000)) end";
+    server.cli(&["EVAL", fill, "0"]);
     let redis = open(&server.url());
     redis.check(None).expect("a good server");
     server.cli(&["SAVE"]);
@@ -662,7 +663,10 @@ fn a_cluster_node_says_what_is_wrong() {
     let tagged = RedisBackend::open(&server.url(), &options).expect("good");
     let down = code(tagged.acquire(&key("k"), &id(), ttl(1_000), None));
     assert_eq!(down, ErrorCode::ServiceUnavailable);
-    server.cli(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
+    let slots: Vec<String> = (0..16384).map(|slot| slot.to_string()).collect();
+    let mut add = vec!["CLUSTER", "ADDSLOTS"];
+    add.extend(slots.iter().map(String::as_str));
+    server.cli(&add);
     let deadline = Instant::now() + Duration::from_secs(30);
     while !server
         .cli(&["CLUSTER", "INFO"])
@@ -688,18 +692,14 @@ fn a_cluster_node_says_what_is_wrong() {
     assert_eq!(code(numbered.check(None)), ErrorCode::InvalidArgument);
 }
 
-/// The line that the documentation gives.
-const MINIMAL: [&str; 9] = [
-    "resetkeys",
-    "~syncguard:*",
-    "resetchannels",
-    "-@all",
-    "+evalsha",
-    "+eval",
-    "+get",
-    "+set",
-    "+del",
-];
+/// The rights of the line that the documentation gives.
+fn minimal() -> Vec<&'static str> {
+    let line = include_str!("../docs/wire-format.md")
+        .lines()
+        .find_map(|l| l.strip_prefix("ACL SETUSER locks on >password "))
+        .expect("the documented line");
+    line.split(' ').collect()
+}
 
 fn acl(server: &RedisServer, user: &str, rules: &[&str]) {
     let mut command = vec!["ACL", "SETUSER", user, "reset", "on", ">s3cret pa@ss"];
@@ -710,7 +710,7 @@ fn acl(server: &RedisServer, user: &str, rules: &[&str]) {
 #[test]
 fn rights_are_few_and_a_missing_one_is_named() {
     let server = RedisServer::start(&[]);
-    let minimal: Vec<&str> = MINIMAL.iter().copied().chain(["+incr", "+time"]).collect();
+    let minimal = minimal();
     let as_user = |user: &str| {
         open(&format!(
             "{}?user={user}&pass=s3cret%20pa%40ss",
@@ -888,6 +888,179 @@ fn a_full_pool_is_said_and_keeps_a_place_for_releases() {
     assert!(codes.contains(&ErrorCode::RateLimited), "{codes:?}");
     assert!(codes.contains(&ErrorCode::NetworkTimeout), "{codes:?}");
     drop(paused);
+    assert!(redis.release(&a, None).expect("an answer").is_released());
+}
+
+#[cfg(feature = "tls")]
+#[test]
+fn tls_is_verified_unless_told_otherwise() {
+    let made =
+        rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).expect("a certificate");
+    let certificate = made.cert.pem();
+    let server = RedisServer::start_tls(&certificate, &made.signing_key.serialize_pem(), &[]);
+    let ca = server.dir().join("cert.pem");
+    let url = format!("rediss://admin:x@127.0.0.1:{}/1", server.port());
+
+    let trusted = ClientOptions::new().tls_ca_file(&ca);
+    let redis = RedisBackend::open(&url, &trusted).expect("good");
+    let (k, a) = (key("k"), id());
+    for _ in 0..50 {
+        let _ = granted(redis.acquire(&k, &a, ttl(30_000), None));
+        assert!(redis.release(&a, None).expect("an answer").is_released());
+    }
+    redis.check(None).expect("a good server");
+    server.cli(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+    assert!(
+        !redis
+            .is_locked(&k, None)
+            .expect("a connection that died while idle is replaced")
+    );
+
+    // A certificate nobody vouches for, or of another host.
+    assert_eq!(code(open(&url).is_locked(&k, None)), ErrorCode::AuthFailed);
+    let elsewhere = url.replace("127.0.0.1", "localhost");
+    let wrong_host = RedisBackend::open(&elsewhere, &trusted).expect("good");
+    assert_eq!(code(wrong_host.is_locked(&k, None)), ErrorCode::AuthFailed);
+    let careless = ClientOptions::new().tls_danger_accept_invalid_certs(true);
+    let redis = RedisBackend::open(&elsewhere, &careless).expect("good");
+    assert!(!redis.is_locked(&k, None).expect("a look"));
+
+    // Plain to a TLS port, and TLS to a plain one.
+    let plain = open(&url.replace("rediss", "redis"));
+    assert!(plain.is_locked(&k, None).is_err());
+    let other = RedisServer::start_tcp(&[]);
+    let quick = trusted.connect_timeout(Duration::from_millis(200));
+    let tls_to_plain = other.tcp_url().replace("redis", "rediss");
+    let redis = RedisBackend::open(&tls_to_plain, &quick).expect("good");
+    let error = redis.is_locked(&k, None).expect_err("no TLS there");
+    // Redis takes the handshake for the beginning of a long line and waits for its end.
+    assert_eq!(error.code(), ErrorCode::NetworkTimeout, "{error}");
+    assert!(!error.may_have_applied());
+}
+
+#[cfg(not(feature = "tls"))]
+#[test]
+fn tls_that_was_not_built_is_refused_by_name() {
+    let error = RedisBackend::open("rediss://h", &ClientOptions::new()).expect_err("not built");
+    assert!(error.message().contains("tls"));
+}
+
+/// Shifts the wall clock of the process it is loaded into; `libfaketime` hangs redis-server at its start.
+const CLOCK_SHIM: &str = r#"
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <sys/time.h>
+#include <time.h>
+static long offset(void) { const char *s = getenv("CLOCK_OFFSET"); return s ? atol(s) : 0; }
+int gettimeofday(struct timeval *restrict tv, void *restrict tz) {
+    static int (*real)(struct timeval *, void *);
+    if (!real) real = dlsym(RTLD_NEXT, "gettimeofday");
+    int r = real(tv, tz);
+    if (tv) tv->tv_sec += offset();
+    return r;
+}
+int clock_gettime(clockid_t id, struct timespec *ts) {
+    static int (*real)(clockid_t, struct timespec *);
+    if (!real) real = dlsym(RTLD_NEXT, "clock_gettime");
+    int r = real(id, ts);
+    if (id == CLOCK_REALTIME) ts->tv_sec += offset();
+    return r;
+}
+time_t time(time_t *out) {
+    struct timespec ts;
+    clock_gettime(CLOCK_REALTIME, &ts);
+    if (out) *out = ts.tv_sec;
+    return ts.tv_sec;
+}
+"#;
+
+#[test]
+fn the_server_may_live_in_1970_or_2100() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (source, shim) = (dir.path().join("shim.c"), dir.path().join("shim.so"));
+    std::fs::write(&source, CLOCK_SHIM).expect("a file");
+    let built = std::process::Command::new("gcc")
+        .args(["-shared", "-fPIC", "-O1", "-o"])
+        .args([&shim, &source])
+        .arg("-ldl")
+        .status()
+        .expect("gcc is installed");
+    assert!(built.success());
+    let now = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .expect("after 1970")
+        .as_secs() as i64;
+    for year in [86_400, 4_102_444_800i64] {
+        let offset = (year - now).to_string();
+        let server = RedisServer::start_env(&[
+            ("LD_PRELOAD", shim.to_str().expect("UTF-8")),
+            ("CLOCK_OFFSET", &offset),
+        ]);
+        let redis = open(&server.url());
+        let (k, a) = (key("k"), id());
+        let grant = granted(redis.acquire(&k, &a, ttl(30_000), None));
+        let apart = grant.expires_at_ms - year * 1000;
+        assert!(
+            (30_000..120_000).contains(&apart),
+            "the shim did not work: {apart}"
+        );
+        assert!(redis.is_locked(&k, None).expect("a look"));
+        assert!(
+            matches!(redis.extend(&a, ttl(60_000), None), Ok(ExtendOutcome::Extended(until)) if until > grant.expires_at_ms)
+        );
+        let found = redis
+            .find(LookupBy::LockId(&a), None)
+            .expect("a look")
+            .expect("held");
+        assert_eq!(found.acquired_at_ms, grant.expires_at_ms - 30_000);
+        assert!(redis.release(&a, None).expect("an answer").is_released());
+        assert_eq!(
+            granted(redis.acquire(&k, &id(), ttl(5), None)).fence.get(),
+            2
+        );
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while redis.is_locked(&k, None).expect("a look") {
+            assert!(Instant::now() < deadline, "it never expired");
+        }
+    }
+}
+
+#[test]
+fn a_forked_child_gets_an_error_and_sends_nothing() {
+    use nix::sys::wait::{WaitStatus, waitpid};
+    use nix::unistd::{ForkResult, fork};
+    let server = RedisServer::start(&[]);
+    let redis = open(&server.url());
+    let (k, a) = (key("k"), id());
+    let _ = granted(redis.acquire(&k, &a, ttl(600_000), None));
+    let commands = || {
+        let stats = server.cli(&["INFO", "commandstats"]).text();
+        stats
+            .lines()
+            .filter(|l| l.starts_with("cmdstat_eval"))
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    let before = commands();
+    // SAFETY: the child calls the library, which must bear it, and leaves without unwinding.
+    match unsafe { fork() }.expect("a child") {
+        ForkResult::Child => {
+            let refused = redis
+                .release(&a, None)
+                .is_err_and(|e| e.code() == ErrorCode::Internal && !e.may_have_applied());
+            let also = redis.check(None).is_err();
+            drop(redis);
+            // SAFETY: it ends the process at once.
+            unsafe { nix::libc::_exit(i32::from(!(refused && also))) };
+        }
+        ForkResult::Parent { child } => {
+            let status = waitpid(child, None).expect("our own child");
+            assert_eq!(status, WaitStatus::Exited(child, 0));
+        }
+    }
+    assert_eq!(commands(), before);
+    // The connection is still the parent's, and in step.
     assert!(redis.release(&a, None).expect("an answer").is_released());
 }
 

@@ -3,6 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -68,7 +69,9 @@ fn wait(
     timeout: Duration,
     limits: &Limits<'_>,
 ) -> Result<Vec<usize>, LockError> {
-    let watch = waker.watch(limits)?;
+    let watch = waker
+        .watch(limits)
+        .map_err(|e| failed("the server", ErrorCode::ServiceUnavailable, e))?;
     let mut fds: Vec<PollFd<'_>> = pending
         .iter()
         .map(|(_, socket)| socket.as_fd())
@@ -123,6 +126,12 @@ fn finish(socket: &Socket) -> io::Result<()> {
 /// Connects to a unix socket.
 pub(super) fn unix(path: &Path, limits: &Limits<'_>) -> Result<Wire, LockError> {
     let name = path.display().to_string();
+    // The one would be no address, the other would be cut there or be a name outside the file system.
+    if name.is_empty() || path.as_os_str().as_bytes().contains(&0) {
+        return Err(LockError::invalid(
+            "the path of a unix socket is empty or has a NUL in it",
+        ));
+    }
     let address = SockAddr::unix(path)
         .map_err(|e| LockError::invalid(format!("{name:?} cannot be a socket's path: {e}")))?;
     let failed = |e| failed(&name, ErrorCode::AuthFailed, e);

@@ -183,6 +183,9 @@ fn a_unix_socket_is_like_any_other() {
         ErrorCode::InvalidArgument
     );
     assert_eq!(code(dir.path().to_owned()), ErrorCode::ServiceUnavailable);
+    for path in ["", "\0abstract", "/tmp/a\0b"] {
+        assert_eq!(code(path.into()), ErrorCode::InvalidArgument);
+    }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags};
 
 use crate::cancel::Subscription;
-use crate::error::LockError;
+use crate::error::{ErrorCode, LockError};
 use crate::limits::Limits;
 use crate::wake::WakeFd;
 
@@ -25,9 +25,23 @@ impl Wire {
         Self { fd, waker }
     }
 
+    /// Makes what a wait with the limits' token needs, before anything is sent whose effect would then be unknown.
+    pub(super) fn prepare(&mut self, limits: &Limits<'_>) -> Result<(), LockError> {
+        if limits.cancel().is_some() {
+            self.waker.fd().map_err(|e| {
+                LockError::new(
+                    ErrorCode::RateLimited,
+                    format!("no file descriptor is free for a call that can be cancelled: {e}"),
+                )
+                .with_source(e)
+            })?;
+        }
+        Ok(())
+    }
+
     /// Waits until the socket has one of `events` or an error to report.
     pub(crate) fn wait(&mut self, events: PollFlags, limits: &Limits<'_>) -> Result<(), LockError> {
-        let watch = self.waker.watch(limits)?;
+        let watch = self.waker.watch(limits).map_err(broken)?;
         loop {
             let left = limits.left()?;
             let socket = PollFd::new(self.fd.as_fd(), events);
@@ -74,6 +88,12 @@ impl Wire {
         io::Read::read(&mut &self.fd, into)
     }
 
+    /// Ends the connection: nothing can be sent any more.
+    #[cfg(feature = "tls")]
+    pub(super) fn shut(&self) {
+        let _ = self.fd.shutdown(std::net::Shutdown::Both);
+    }
+
     #[cfg(test)]
     pub(super) fn wake_for_test(&self) {
         use crate::wake::Wake;
@@ -99,20 +119,20 @@ pub(super) struct Waker(Option<Arc<WakeFd>>);
 
 impl Waker {
     /// Subscribes to the limits' token, if there is one.
-    pub(super) fn watch(&mut self, limits: &Limits<'_>) -> Result<Watch<'_>, LockError> {
+    pub(super) fn watch(&mut self, limits: &Limits<'_>) -> io::Result<Watch<'_>> {
         let Some(token) = limits.cancel() else {
             return Ok(Watch(None));
         };
-        let fd = match &mut self.0 {
-            Some(fd) => fd,
-            // The request may be under way already: not RateLimited, which would mean that it had no effect.
-            none => none.insert(Arc::new(WakeFd::new().map_err(|e| {
-                LockError::unavailable("no file descriptor is free to wait for a cancel")
-                    .with_source(e)
-            })?)),
-        };
+        let fd = self.fd()?;
         let subscription = token.subscribe(Arc::clone(fd) as Arc<_>);
         Ok(Watch(Some((fd, subscription))))
+    }
+
+    fn fd(&mut self) -> io::Result<&Arc<WakeFd>> {
+        Ok(match &mut self.0 {
+            Some(fd) => fd,
+            none => none.insert(Arc::new(WakeFd::new()?)),
+        })
     }
 }
 

@@ -17,8 +17,19 @@ const READ_SIZE: usize = 4096;
 /// How to make a connection, wherever it goes.
 pub(crate) struct Connector {
     pub(crate) login: Login,
+    pub(crate) demand: Demand,
     #[cfg(feature = "tls")]
     pub(crate) tls: Option<Tls>,
+}
+
+/// What a server must be to be connected to; it is asked together with the login.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Demand {
+    Anything,
+    /// Not a replica: it would answer from the past.
+    Primary,
+    /// Not a server on its own: two clients that know different ones would share no lock.
+    ClusterNode,
 }
 
 /// After any error it must be dropped: what it would read next may be the reply to something else.
@@ -28,6 +39,8 @@ pub(crate) struct Connection {
     /// What was read; the first `filled` bytes of it count.
     input: Vec<u8>,
     filled: usize,
+    /// Whether every command is to be announced by `ASKING`: the server is only about to own the slot.
+    pub(crate) asking: bool,
 }
 
 impl Connector {
@@ -53,15 +66,21 @@ impl Connector {
             output: Vec::with_capacity(1024),
             input: vec![0; READ_SIZE],
             filled: 0,
+            asking: false,
         };
-        connection.log_in(&self.login, limits)?;
+        connection.log_in(&self.login, self.demand, limits)?;
         Ok(connection)
     }
 }
 
 impl Connection {
     /// All in one burst. A verb is not sent along: if the login is refused it would run as somebody else.
-    fn log_in(&mut self, login: &Login, limits: &Limits<'_>) -> Result<(), LockError> {
+    fn log_in(
+        &mut self,
+        login: &Login,
+        demand: Demand,
+        limits: &Limits<'_>,
+    ) -> Result<(), LockError> {
         let database = login.database.to_string();
         let mut steps: Vec<(Step, Vec<&[u8]>)> = Vec::new();
         match (&login.user, &login.password) {
@@ -80,6 +99,12 @@ impl Connection {
         if login.database != 0 {
             steps.push((Step::Select, vec![b"SELECT", database.as_bytes()]));
         }
+        match demand {
+            Demand::Anything => {}
+            Demand::Primary => steps.push((Step::Role, vec![b"ROLE"])),
+            // The name after it ends its effect.
+            Demand::ClusterNode => steps.push((Step::Cluster, vec![b"ASKING"])),
+        }
         steps.push((Step::Name, vec![b"CLIENT", b"SETNAME", NAME]));
         let commands: Vec<&[&[u8]]> = steps.iter().map(|(_, c)| c.as_slice()).collect();
         self.send(&commands, limits)?;
@@ -87,8 +112,9 @@ impl Connection {
         self.output.fill(0);
         // Only the first refusal tells: the others follow from it.
         for (step, _) in &steps {
-            if let Reply::Error(line) = self.receive(limits)? {
-                step.judge(&line)?;
+            match self.receive(limits)? {
+                Reply::Error(line) => step.judge(&line)?,
+                reply => step.accept(&reply)?,
             }
         }
         self.end()
@@ -115,6 +141,10 @@ impl Connection {
     }
 
     fn call(&mut self, command: &[&[u8]], limits: &Limits<'_>) -> Result<Reply, LockError> {
+        if self.asking {
+            let mut replies = self.pipeline(&[command], limits)?;
+            return replies.pop().ok_or_else(error::unexpected);
+        }
         self.send(&[command], limits)?;
         let reply = self.receive(limits)?;
         self.end()?;
@@ -127,11 +157,23 @@ impl Connection {
         commands: &[&[&[u8]]],
         limits: &Limits<'_>,
     ) -> Result<Vec<Reply>, LockError> {
-        self.send(commands, limits)?;
-        let replies = commands
-            .iter()
-            .map(|_| self.receive(limits))
-            .collect::<Result<_, _>>()?;
+        const ASKING: &[&[u8]] = &[b"ASKING"];
+        let announced: Vec<&[&[u8]]>;
+        let sent = if self.asking {
+            announced = commands.iter().flat_map(|c| [ASKING, *c]).collect();
+            &announced[..]
+        } else {
+            commands
+        };
+        self.send(sent, limits)?;
+        let mut replies = Vec::with_capacity(commands.len());
+        for command in sent {
+            let reply = self.receive(limits)?;
+            // If it was refused, so is what follows it, and that tells more.
+            if *command != ASKING {
+                replies.push(reply);
+            }
+        }
         self.end()?;
         Ok(replies)
     }
@@ -197,6 +239,8 @@ fn eval<'a>(
 enum Step {
     Auth,
     Select,
+    Role,
+    Cluster,
     Name,
 }
 
@@ -220,7 +264,23 @@ impl Step {
             Self::Name if line.starts_with("NOPERM") || refused.code() == ErrorCode::Internal => {
                 Ok(())
             }
+            Self::Cluster if refused.code() == ErrorCode::Internal => Err(LockError::invalid(
+                "this server is no node of a Redis Cluster; use a redis:// URL for it",
+            )),
             _ => Err(refused),
+        }
+    }
+
+    fn accept(self, reply: &Reply) -> Result<(), LockError> {
+        match (self, reply) {
+            (Self::Role, Reply::Array(items)) => match items.first() {
+                Some(Reply::Bulk(role)) if role == b"master" => Ok(()),
+                _ => Err(LockError::unavailable(
+                    "the server that the sentinels name is no primary yet, or no longer",
+                )),
+            },
+            (Self::Role, _) => Err(error::unexpected()),
+            _ => Ok(()),
         }
     }
 }

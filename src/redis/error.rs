@@ -34,7 +34,7 @@ pub(crate) fn refused(line: &str) -> LockError {
             "Redis is in protected mode and serves only its own machine; set a password or bind it".into(),
         ),
         "LOADING" => unavailable("Redis is still loading its data"),
-        "READONLY" => unavailable("this Redis is a read-only replica; the URL must name the primary"),
+        "READONLY" => unavailable("this Redis is a read-only replica and not, or no longer, the primary that the URL must name"),
         "MASTERDOWN" => unavailable("this Redis is a replica that has lost its primary"),
         "CLUSTERDOWN" => unavailable("the Redis Cluster is down"),
         "TRYAGAIN" => unavailable("the Redis Cluster is moving these keys"),
@@ -71,7 +71,7 @@ pub(crate) fn refused(line: &str) -> LockError {
 pub(crate) fn is_stale(line: &str) -> bool {
     matches!(
         split(line).0,
-        "NOAUTH" | "READONLY" | "LOADING" | "MASTERDOWN" | "DENIED"
+        "NOAUTH" | "READONLY" | "LOADING" | "MASTERDOWN" | "DENIED" | "CLUSTERDOWN"
     ) || line.starts_with("ERR max number of clients")
 }
 
@@ -80,18 +80,22 @@ pub(crate) fn is_no_script(line: &str) -> bool {
     line.starts_with("NOSCRIPT")
 }
 
-/// The code and the text of an error. Redis 6 wraps the error of a command inside a script in one of its own.
+/// The code and the text of an error. Redis 6 puts the place in the script before the error of a command inside it, and
+/// may wrap both in an error of its own.
 fn split(line: &str) -> (&str, &str) {
     let mut line = line;
-    if line.starts_with("ERR Error running script") {
-        if let Some(at) = line.rfind("@user_script:") {
-            let after = &line[at + "@user_script:".len()..];
-            line = after.trim_start_matches(|c: char| {
-                c == ' ' || c == ':' || c == '-' || c.is_ascii_digit()
-            });
-        }
+    if (line.starts_with("ERR Error running script") || line.starts_with("@user_script:"))
+        && let Some(at) = line.rfind("@user_script:")
+    {
+        line = line[at + "@user_script:".len()..]
+            .trim_start_matches(|c: char| c == ' ' || c == ':' || c == '-' || c.is_ascii_digit());
     }
-    line.split_once(' ').unwrap_or((line, ""))
+    match line.split_once(' ') {
+        Some((code, rest)) if code.bytes().all(|b| b.is_ascii_uppercase() || b == b'_') => {
+            (code, rest)
+        }
+        _ => ("ERR", line),
+    }
 }
 
 fn unavailable(message: &str) -> (ErrorCode, String) {
@@ -130,6 +134,13 @@ fn generic(code: &str, rest: &str) -> (ErrorCode, String) {
             "the Redis user may not run a command of the lock scripts: it needs GET, SET, DEL, INCR and TIME".into(),
         );
     }
+    // In a cluster, of the lock that an index entry names: it has gone to another node before its entry.
+    if lower.starts_with("script attempted to access a non local key") {
+        return unavailable("the Redis Cluster is moving these keys");
+    }
+    if lower.starts_with("script attempted to execute a") && lower.contains("the cluster is down") {
+        return unavailable("the Redis Cluster is down");
+    }
     if lower.starts_with("auth ")
         || lower.starts_with("client sent auth")
         || lower.starts_with("invalid password")
@@ -163,10 +174,7 @@ fn generic(code: &str, rest: &str) -> (ErrorCode, String) {
             "Redis refused the command as invalid".into(),
         );
     }
-    let shown = if !code.is_empty()
-        && code.len() <= 20
-        && code.bytes().all(|b| b.is_ascii_uppercase() || b == b'_')
-    {
+    let shown = if code.len() <= 20 {
         code
     } else {
         "an unknown code"
@@ -241,6 +249,18 @@ mod tests {
                 "ERR The user executing the script can't run this command or subcommand script: a, on @user_script:1.",
                 AuthFailed,
             ),
+            (
+                "ERR Error running script (call to f_ab): @user_script:1: @user_script: 1: The user executing the script can't run this command or subcommand",
+                AuthFailed,
+            ),
+            (
+                "@user_script: 1: The user executing the script can't access at least one of the keys",
+                AuthFailed,
+            ),
+            (
+                "@user_script: 1: -OOM command not allowed when used memory > 'maxmemory'.",
+                RateLimited,
+            ),
             ("ERR invalid password", AuthFailed),
             (
                 "WRONGTYPE Operation against a key holding the wrong kind of value",
@@ -252,6 +272,14 @@ mod tests {
             ),
             (
                 "ERR Error running script (call to f_ab): @user_script:7: @user_script: 7: -READONLY You can't write",
+                ServiceUnavailable,
+            ),
+            (
+                "ERR Script attempted to access a non local key in a cluster node script: a, on @user_script:3.",
+                ServiceUnavailable,
+            ),
+            (
+                "ERR Script attempted to execute a command while the cluster is down",
                 ServiceUnavailable,
             ),
             ("SYNTAX x", InvalidArgument),

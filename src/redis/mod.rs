@@ -1,22 +1,26 @@
 //! The Redis backend: every verb is one script and one round trip.
 
 mod check;
+mod cluster;
 mod connection;
 mod error;
 mod resp;
 mod route;
 mod scripts;
+mod sentinel;
 mod url;
 mod value;
 
 use std::fmt;
 use std::time::Duration;
 
-use self::connection::{Connection, Connector};
+use self::cluster::Cluster;
+use self::connection::{Connection, Connector, Demand};
 use self::resp::Reply;
-use self::route::Route;
+use self::route::{Route, Routed};
 use self::scripts::{Script, Scripts};
-use self::url::RedisUrl;
+use self::sentinel::Sentinels;
+use self::url::{Login, RedisUrl, Target};
 use crate::backend::{
     Absence, AcquireOutcome, Backend, Capabilities, ExtendOutcome, LookupBy, ReleaseOutcome,
 };
@@ -32,6 +36,9 @@ use crate::open::ClientOptions;
 use crate::pool::{Pool, Rank};
 #[cfg(feature = "tls")]
 use crate::tls::{Tls, Verify};
+
+/// How often a call follows a cluster that moves. Twice is the most that a slot on its way needs.
+const MAX_HOPS: usize = 5;
 
 /// Locks in a Redis server, shared with the TypeScript library: the same key is the same lock with the same fences.
 ///
@@ -56,7 +63,7 @@ pub struct RedisBackend {
     scripts: Scripts,
     route: Route,
     connector: Connector,
-    pool: Pool<Connection>,
+    pool: Pool<Routed>,
     tolerance: String,
     max_fence: String,
 }
@@ -65,36 +72,60 @@ impl RedisBackend {
     /// A backend for the server a URL names: `redis://[user[:password]@]host[:port][/db]`, the same with `rediss://` for
     /// TLS, or `redis+unix:///path/to/redis.sock?db=0&user=…&pass=…`. Checks everything and does no I/O.
     ///
+    /// With Sentinel: `redis+sentinel://[user[:password]@]host[:port],…/name[/db][?sentinel_user=…&sentinel_password=…]`, the
+    /// hosts being those of the sentinels and the name that of the primary. With Redis Cluster:
+    /// `redis+cluster://[user[:password]@]host[:port],…`, any of its nodes, and a `key_prefix` with a hash tag such as
+    /// `{app}`. Both also with `rediss+`, for TLS to all servers.
+    ///
     /// # Errors
-    /// `InvalidArgument` for a bad URL or option.
+    /// `InvalidArgument` for a bad URL or option, and for a cluster without a hash tag.
     pub fn open(url: &str, options: &ClientOptions) -> Result<Self, LockError> {
         options.checked()?;
         let url = RedisUrl::parse(url)?;
         #[cfg(not(feature = "tls"))]
         if url.tls {
             return Err(LockError::invalid(
-                "this build of syncguard lacks the feature \"tls\", which rediss:// needs",
+                "this build of syncguard lacks the feature \"tls\", which rediss needs",
             ));
         }
+        let space = KeySpace::redis(&options.key_prefix)?;
+        let connector = |login: Login, demand| Connector {
+            login,
+            demand,
+            #[cfg(feature = "tls")]
+            tls: url.tls.then(|| {
+                let verify = if options.tls_insecure {
+                    Verify::Nothing
+                } else {
+                    Verify::Full
+                };
+                Tls::new(verify, options.tls_ca_file.clone())
+            }),
+        };
+        let (route, demand) = match url.target {
+            Target::One(endpoint) => (Route::Fixed(endpoint), Demand::Anything),
+            Target::Sentinel {
+                sentinels,
+                master,
+                login,
+            } => {
+                let connector = connector(login, Demand::Anything);
+                let sentinels = Sentinels::new(sentinels, master, connector);
+                (Route::Sentinel(sentinels), Demand::Primary)
+            }
+            Target::Cluster(seeds) => {
+                let cluster = Cluster::new(seeds, space.prefix())?;
+                (Route::Cluster(cluster), Demand::ClusterNode)
+            }
+        };
         Ok(Self {
             pid: std::process::id(),
             operation_timeout: options.operation_timeout,
             connect_timeout: options.connect_timeout,
-            space: KeySpace::redis(&options.key_prefix)?,
+            space,
             scripts: Scripts::new(),
-            route: Route::Fixed(url.endpoint),
-            connector: Connector {
-                login: url.login,
-                #[cfg(feature = "tls")]
-                tls: url.tls.then(|| {
-                    let verify = if options.tls_insecure {
-                        Verify::Nothing
-                    } else {
-                        Verify::Full
-                    };
-                    Tls::new(verify, options.tls_ca_file.clone())
-                }),
-            },
+            route,
+            connector: connector(url.login, demand),
             pool: Pool::new(options.pool_size),
             tolerance: TIME_TOLERANCE_MS.to_string(),
             max_fence: MAX_FENCE.to_string(),
@@ -105,33 +136,50 @@ impl RedisBackend {
         Limits::enter(self.pid, self.operation_timeout, cancel)
     }
 
-    /// One exchange on a pooled connection, which goes back only if it is still in step with the server.
+    /// One exchange on a pooled connection, which goes back only if it is still in step with the server, and wherever a
+    /// cluster sends it. `refusal` finds the error in an answer.
     fn exchange<T>(
         &self,
         rank: Rank,
         limits: &Limits<'_>,
-        talk: impl FnOnce(&mut Connection) -> Result<T, LockError>,
-        is_stale: impl FnOnce(&T) -> bool,
+        mut talk: impl FnMut(&mut Connection) -> Result<T, LockError>,
+        refusal: impl Fn(&T) -> Option<&str>,
     ) -> Result<T, LockError> {
         let mut slot = self.pool.slot(rank, limits)?;
         // After a restart of the server the connections that idled are dead: such a one is not worth a failed call.
-        let pooled = slot.take().and_then(|mut c| c.is_quiet().then_some(c));
-        let mut connection = match pooled {
-            Some(connection) => connection,
-            None => {
-                let limits = limits.within(self.connect_timeout);
-                let endpoint = self
-                    .route
-                    .endpoint(&limits)
-                    .map_err(LockError::nothing_applied)?;
-                self.connector.connect(&endpoint, &limits)?
-            }
+        let pooled = slot
+            .take()
+            .and_then(|mut c| (self.route.is_current(&c) && c.connection.is_quiet()).then_some(c));
+        let mut routed = match pooled {
+            Some(routed) => routed,
+            None => self
+                .route
+                .connect(&self.connector, &limits.within(self.connect_timeout))?,
         };
-        let answer = talk(&mut connection)?;
-        if !is_stale(&answer) {
-            slot.put(connection);
+        for _ in 0..MAX_HOPS {
+            let since = self.route.watch();
+            let answer = talk(&mut routed.connection)
+                .inspect_err(|e| self.route.failed(routed.generation(), since, e))?;
+            if let Some(line) = refusal(&answer) {
+                if let Some(redirect) = self.route.redirect(line, &routed)? {
+                    let limits = limits.within(self.connect_timeout);
+                    routed = self.route.follow(redirect, &self.connector, &limits)?;
+                    continue;
+                }
+                if error::is_stale(line) {
+                    self.route.lost(routed.generation());
+                    return Ok(answer);
+                }
+            }
+            if self.route.served(&mut routed) {
+                slot.put(routed);
+            }
+            return Ok(answer);
         }
-        Ok(answer)
+        Err(LockError::unavailable(format!(
+            "the nodes of the Redis Cluster sent us around in {MAX_HOPS} steps; it is being changed"
+        ))
+        .nothing_applied())
     }
 
     fn run(
@@ -145,8 +193,19 @@ impl RedisBackend {
         let reply = self.exchange(
             rank,
             limits,
-            |connection| connection.run(script, keys, args, limits),
-            |reply| matches!(reply, Reply::Error(line) if error::is_stale(line)),
+            |connection| {
+                let reply = connection.run(script, keys, args, limits)?;
+                // The index entry may have arrived before its lock, which then is not missing but elsewhere.
+                let in_doubt = matches!(reply, Reply::Integer(-1) | Reply::Nil);
+                if connection.asking && script.through_index && in_doubt {
+                    return Ok(Reply::Error("TRYAGAIN in two places".to_owned()));
+                }
+                Ok(reply)
+            },
+            |reply| match reply {
+                Reply::Error(line) => Some(line),
+                _ => None,
+            },
         )?;
         match reply {
             Reply::Error(line) => Err(error::refused(&line)),
@@ -337,7 +396,10 @@ impl Backend for RedisBackend {
                     &limits,
                 )
             },
-            |replies| matches!(&replies[..], [Reply::Error(line), ..] if error::is_stale(line)),
+            |replies| match replies.first() {
+                Some(Reply::Error(line)) => Some(line),
+                _ => None,
+            },
         )?;
         match &replies[..] {
             [Reply::Error(line), ..] | [_, Reply::Error(line), ..] => Err(error::refused(line)),

@@ -4,7 +4,8 @@
 const MAX_REPLY: usize = 1 << 20;
 /// The longest line: a status, an error or a length.
 const MAX_LINE: usize = 4096;
-const MAX_ITEMS: usize = 64;
+/// Room for `ROLE` of a primary with 60 replicas.
+const MAX_ITEMS: usize = 256;
 const MAX_DEPTH: usize = 4;
 
 /// One reply of the server.
@@ -53,7 +54,7 @@ fn header(out: &mut Vec<u8>, kind: u8, n: usize) {
 
 /// The first reply in `input` and how many bytes it takes; `None` if it is not complete yet.
 ///
-/// It starts from the beginning every time: a reply has at most 64 parts, so even one that arrives a byte at a time
+/// It starts from the beginning every time: a reply has at most 256 parts, so even one that arrives a byte at a time
 /// costs little, and a length is judged before any memory is set aside for it.
 pub(crate) fn parse(input: &[u8]) -> Result<Option<(Reply, usize)>, Malformed> {
     let mut reader = Reader {
@@ -226,7 +227,7 @@ mod tests {
             b"$-2\r\n",
             b"$99999999999999999999\r\n",
             b"$2\r\nabc\r\n",
-            b"*65\r\n",
+            b"*257\r\n",
             b":1x\r\n",
             b":\r\n",
             b"+a\rb\r\n",

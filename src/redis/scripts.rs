@@ -7,6 +7,8 @@ pub(crate) struct Script {
     pub(crate) text: &'static str,
     /// The SHA-1 of the text in hex.
     pub(crate) digest: String,
+    /// Whether it reads a key that the caller cannot name: the lock that an index entry leads to.
+    pub(crate) through_index: bool,
 }
 
 impl Script {
@@ -15,7 +17,18 @@ impl Script {
             .iter()
             .map(|b| format!("{b:02x}"))
             .collect();
-        Self { text, digest }
+        Self {
+            text,
+            digest,
+            through_index: false,
+        }
+    }
+
+    fn through_index(self) -> Self {
+        Self {
+            through_index: true,
+            ..self
+        }
     }
 }
 
@@ -42,10 +55,10 @@ impl Scripts {
     pub(crate) fn new() -> Self {
         Self {
             acquire: script!("lua/acquire.lua"),
-            release: script!("lua/release.lua"),
-            extend: script!("lua/extend.lua"),
+            release: script!("lua/release.lua").through_index(),
+            extend: script!("lua/extend.lua").through_index(),
             find_by_key: script!("lua/find_by_key.lua"),
-            find_by_id: script!("lua/find_by_id.lua"),
+            find_by_id: script!("lua/find_by_id.lua").through_index(),
             rehearse: script!("lua/rehearse.lua"),
         }
     }

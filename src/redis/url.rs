@@ -1,4 +1,4 @@
-//! Redis URLs: `redis://`, `rediss://` and `redis+unix://`. No message repeats any part of a URL but the name of an option.
+//! Redis URLs: `redis://`, `rediss://`, `redis+unix://`, and those of Sentinel and Cluster. No message repeats any part of a URL but the name of an option.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -8,6 +8,7 @@ use crate::error::LockError;
 use crate::net::Endpoint;
 
 const DEFAULT_PORT: u16 = 6379;
+const SENTINEL_PORT: u16 = 26379;
 /// The system's room for a socket's path, its closing NUL included.
 const MAX_SOCKET_PATH: usize = if cfg!(target_os = "macos") { 104 } else { 108 };
 
@@ -21,9 +22,23 @@ pub(crate) struct Login {
 
 /// What a URL says.
 pub(crate) struct RedisUrl {
-    pub(crate) endpoint: Endpoint,
+    pub(crate) target: Target,
     pub(crate) login: Login,
     pub(crate) tls: bool,
+}
+
+/// What the hosts of a URL are.
+pub(crate) enum Target {
+    One(Endpoint),
+    Sentinel {
+        sentinels: Vec<Endpoint>,
+        /// The name the sentinels know the primary by.
+        master: String,
+        /// Who logs in to the sentinels; the URL's own user is the primary's.
+        login: Login,
+    },
+    /// Some nodes of a cluster.
+    Cluster(Vec<Endpoint>),
 }
 
 impl RedisUrl {
@@ -34,28 +49,52 @@ impl RedisUrl {
             "redis" | "rediss" => {
                 parts.options(&mut login, &["db"])?;
                 parts.path_database(&mut login)?;
-                let [(host, port)] = &parts.hosts()?[..] else {
-                    return Err(LockError::invalid("the URL names more than one host"));
-                };
+                let mut hosts = parts.hosts(DEFAULT_PORT)?;
+                match (hosts.pop(), hosts.is_empty()) {
+                    (Some(endpoint), true) => Ok(Self {
+                        target: Target::One(endpoint),
+                        login,
+                        tls: parts.scheme == "rediss",
+                    }),
+                    _ => Err(LockError::invalid("the URL names more than one host")),
+                }
+            }
+            "redis+sentinel" | "rediss+sentinel" => {
+                parts.one_login()?;
+                let (master, sentinel) = parts.sentinel(&mut login)?;
                 Ok(Self {
-                    endpoint: Endpoint::Tcp {
-                        host: host.clone(),
-                        port: *port,
+                    target: Target::Sentinel {
+                        sentinels: parts.hosts(SENTINEL_PORT)?,
+                        master,
+                        login: sentinel,
                     },
                     login,
-                    tls: parts.scheme == "rediss",
+                    tls: parts.scheme == "rediss+sentinel",
+                })
+            }
+            "redis+cluster" | "rediss+cluster" => {
+                parts.one_login()?;
+                parts.options(&mut login, &[])?;
+                parts.path_database(&mut login)?;
+                if login.database != 0 {
+                    return Err(LockError::invalid("Redis Cluster has only the database 0"));
+                }
+                Ok(Self {
+                    target: Target::Cluster(parts.hosts(DEFAULT_PORT)?),
+                    login,
+                    tls: parts.scheme == "rediss+cluster",
                 })
             }
             "redis+unix" => {
                 parts.options(&mut login, &["db", "user", "pass"])?;
                 Ok(Self {
-                    endpoint: Endpoint::Unix(parts.socket_path()?),
+                    target: Target::One(Endpoint::Unix(parts.socket_path()?)),
                     login,
                     tls: false,
                 })
             }
             _ => Err(LockError::invalid(
-                "the URL's scheme is not one of redis, rediss, redis+unix",
+                "the URL's scheme is not one of redis, rediss, redis+unix, redis+sentinel, rediss+sentinel, redis+cluster, rediss+cluster",
             )),
         }
     }
@@ -135,8 +174,57 @@ impl<'a> Parts<'a> {
     }
 
     /// Every host with its port, of a list with commas.
-    pub(crate) fn hosts(&self) -> Result<Vec<(String, u16)>, LockError> {
-        self.hosts.split(',').map(host_and_port).collect()
+    pub(crate) fn hosts(&self, default_port: u16) -> Result<Vec<Endpoint>, LockError> {
+        self.hosts
+            .split(',')
+            .map(|text| {
+                let (host, port) = host_and_port(text, default_port)?;
+                Ok(Endpoint::Tcp { host, port })
+            })
+            .collect()
+    }
+
+    /// Of several hosts each might have been given a user: all but the last would become a part of the password.
+    fn one_login(&self) -> Result<(), LockError> {
+        if self
+            .userinfo
+            .is_some_and(|u| u.contains('@') && u.contains(','))
+        {
+            return Err(LockError::invalid(
+                "the URL's user and password stand once, before the first host; in a password write %40 for '@' and %2C for ','",
+            ));
+        }
+        Ok(())
+    }
+
+    /// The primary's name, its database, and who logs in to the sentinels.
+    fn sentinel(&self, login: &mut Login) -> Result<(String, Login), LockError> {
+        let mut sentinel = Login::default();
+        for (name, value) in self.query()? {
+            let place = match name.as_str() {
+                "sentinel_user" => &mut sentinel.user,
+                "sentinel_password" => &mut sentinel.password,
+                _ => return Err(unknown_option(&name)),
+            };
+            if place.replace(value).is_some() {
+                return Err(LockError::invalid(format!("the URL says \"{name}\" twice")));
+            }
+        }
+        let mut segments = self.segments()?.into_iter();
+        let master = segments.next().ok_or_else(|| {
+            LockError::invalid(
+                "the URL lacks the name of the primary: redis+sentinel://host:port,…/name",
+            )
+        })?;
+        if let Some(number) = segments.next() {
+            login.database = database(&number)?;
+        }
+        match segments.next() {
+            None => Ok((master, sentinel)),
+            Some(_) => Err(LockError::invalid(
+                "the URL's path is more than a name and a database number",
+            )),
+        }
     }
 
     /// The segments of the path, decoded.
@@ -228,7 +316,7 @@ pub(crate) fn unknown_option(name: &str) -> LockError {
     LockError::invalid(format!("the URL has an unknown option \"{name}\""))
 }
 
-fn host_and_port(text: &str) -> Result<(String, u16), LockError> {
+fn host_and_port(text: &str, default_port: u16) -> Result<(String, u16), LockError> {
     let (host, port) = if let Some(rest) = text.strip_prefix('[') {
         let (host, rest) = rest
             .split_once(']')
@@ -248,7 +336,7 @@ fn host_and_port(text: &str) -> Result<(String, u16), LockError> {
         return Err(LockError::invalid("the URL has no host"));
     }
     let port = match port {
-        None => DEFAULT_PORT,
+        None => default_port,
         Some(port) if port.bytes().all(|b| b.is_ascii_digit()) => match port.parse() {
             Ok(port) if port > 0 => port,
             _ => return Err(bad_port()),
@@ -265,10 +353,10 @@ fn bad_port() -> LockError {
 }
 
 fn database(text: &str) -> Result<u32, LockError> {
-    if text.bytes().all(|b| b.is_ascii_digit()) {
-        if let Ok(n) = text.parse() {
-            return Ok(n);
-        }
+    if text.bytes().all(|b| b.is_ascii_digit())
+        && let Ok(n) = text.parse()
+    {
+        return Ok(n);
     }
     Err(LockError::invalid("the URL's database is not a number"))
 }
@@ -314,9 +402,9 @@ mod tests {
 
     fn tcp(url: &str) -> (String, u16, Login) {
         let parsed = RedisUrl::parse(url).expect("a good URL");
-        match parsed.endpoint {
-            Endpoint::Tcp { host, port } => (host, port, parsed.login),
-            Endpoint::Unix(_) => panic!("a host was expected"),
+        match parsed.target {
+            Target::One(Endpoint::Tcp { host, port }) => (host, port, parsed.login),
+            _ => panic!("a host was expected"),
         }
     }
 
@@ -341,8 +429,41 @@ mod tests {
         assert!(RedisUrl::parse("rediss://h").is_ok_and(|u| u.tls));
         let unix = RedisUrl::parse("redis+unix:///run/a%20b.sock?db=2&user=u&pass=p%26")
             .expect("a good URL");
-        assert!(matches!(unix.endpoint, Endpoint::Unix(p) if p == PathBuf::from("/run/a b.sock")));
+        assert!(
+            matches!(unix.target, Target::One(Endpoint::Unix(p)) if p.as_os_str() == "/run/a b.sock")
+        );
         assert!(unix.login == login(Some("u"), Some("p&"), 2));
+    }
+
+    fn node(host: &str, port: u16) -> Endpoint {
+        Endpoint::Tcp {
+            host: host.to_owned(),
+            port,
+        }
+    }
+
+    #[test]
+    fn urls_of_several_servers_say_what_they_say() {
+        let url = RedisUrl::parse(
+            "rediss+sentinel://u:p@a,[::1]:7/my%2Fname/3?sentinel_user=s&sentinel_password=q",
+        )
+        .expect("a good URL");
+        assert!(url.tls && url.login == login(Some("u"), Some("p"), 3));
+        let Target::Sentinel {
+            sentinels,
+            master,
+            login: theirs,
+        } = url.target
+        else {
+            panic!("sentinels were expected")
+        };
+        assert_eq!(sentinels, [node("a", 26379), node("::1", 7)]);
+        assert!(master == "my/name" && theirs == login(Some("s"), Some("q"), 0));
+        let url = RedisUrl::parse("redis+cluster://:p@a:1,b/0").expect("a good URL");
+        assert!(!url.tls && url.login == login(None, Some("p"), 0));
+        assert!(
+            matches!(url.target, Target::Cluster(nodes) if nodes == [node("a", 1), node("b", 6379)])
+        );
     }
 
     #[test]
@@ -381,6 +502,19 @@ mod tests {
             "redis+unix:///",
             "redis+unix:///x%00s3cret",
             "redis+unix://u:p@/x?pass=s3cret",
+            "redis+sentinel://u:s3cret@a,b",
+            "redis+sentinel://u:s3cret@a,b/",
+            "redis+sentinel://u:s3cret@a,/name",
+            "redis+sentinel://u:s3cret@a/name/s3cret",
+            "redis+sentinel://u:s3cret@a/name/1/2",
+            "redis+sentinel://u:s3cret@a/name?db=1",
+            "redis+sentinel://a/name?sentinel_password=s3cret&sentinel_password=s3cret",
+            "redis+sentinel://u:s3cret@a,u:s3cret@b/name",
+            "redis+cluster://u:s3cret@a,u:s3cret@b",
+            "redis+cluster://u:s3cret@",
+            "redis+cluster://u:s3cret@a,,b",
+            "redis+cluster://u:s3cret@a/1",
+            "redis+cluster://u:s3cret@a?db=0",
             &long,
             "s3cret://h",
         ] {

@@ -135,6 +135,9 @@ fn refused(config: Arc<ServerConfig>, tls: &Tls, host: &str) -> LockError {
         .encrypt(tls, host, &within(AMPLE))
         .expect_err("refused");
     assert!(!error.may_have_applied());
+    socket
+        .write_all(b"a password", &within(AMPLE))
+        .expect_err("nothing goes out in clear");
     error
 }
 

@@ -16,10 +16,19 @@ use tempfile::TempDir;
 /// How long a server may take for anything before a test gives up on it. Far more than it ever takes.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Listen {
+    Unix,
+    Tcp,
+    Tls,
+}
+
 /// A running server. Start it on the thread of the test: the kernel kills it when that thread ends.
 pub struct RedisServer {
     dir: TempDir,
     args: Vec<String>,
+    env: Vec<(String, String)>,
+    listen: Listen,
     port: Option<u16>,
     process: Option<Child>,
 }
@@ -27,22 +36,50 @@ pub struct RedisServer {
 impl RedisServer {
     /// A server on a unix socket only, with more arguments for its command line. Nothing is saved unless they say so.
     pub fn start(args: &[&str]) -> Self {
-        Self::launch(args, false)
+        Self::launch(args, &[], Listen::Unix, &[])
     }
 
     /// The same, also on a free TCP port.
     pub fn start_tcp(args: &[&str]) -> Self {
-        Self::launch(args, true)
+        Self::launch(args, &[], Listen::Tcp, &[])
     }
 
-    fn launch(args: &[&str], tcp: bool) -> Self {
+    /// The same, also on a free TCP port under TLS, with this certificate and key in PEM.
+    pub fn start_tls(certificate: &str, key: &str, args: &[&str]) -> Self {
+        let files = [("cert.pem", certificate), ("key.pem", key)];
+        let more = [
+            "--tls-cert-file",
+            "cert.pem",
+            "--tls-key-file",
+            "key.pem",
+            "--tls-ca-cert-file",
+            "cert.pem",
+            "--tls-auth-clients",
+            "no",
+        ];
+        Self::launch(&[&more, args].concat(), &[], Listen::Tls, &files)
+    }
+
+    /// A server on a unix socket, with more in its environment.
+    pub fn start_env(env: &[(&str, &str)]) -> Self {
+        Self::launch(&[], env, Listen::Unix, &[])
+    }
+
+    fn launch(args: &[&str], env: &[(&str, &str)], listen: Listen, files: &[(&str, &str)]) -> Self {
         let dir = tempfile::Builder::new()
             .prefix("sg-redis-")
             .tempdir()
             .expect("a directory for the server");
+        for (name, text) in files {
+            std::fs::write(dir.path().join(name), text).expect("a file for the server");
+        }
+        let tcp = listen != Listen::Unix;
+        let owned = |s: &str| s.to_owned();
         let mut server = Self {
             dir,
-            args: args.iter().map(|s| (*s).to_owned()).collect(),
+            args: args.iter().copied().map(owned).collect(),
+            env: env.iter().map(|(k, v)| (owned(k), owned(v))).collect(),
+            listen,
             port: None,
             process: None,
         };
@@ -63,15 +100,24 @@ impl RedisServer {
     fn spawn(&mut self, loading: bool) -> Result<(), String> {
         let dir = self.dir.path();
         let port = self.port.unwrap_or(0).to_string();
+        let ports: &[&str] = match self.listen {
+            Listen::Tls => &["--port", "0", "--tls-port", &port],
+            _ => &["--port", &port],
+        };
+        // Another version, or a relative of Redis.
+        let program = std::env::var_os("SYNCGUARD_REDIS_SERVER").unwrap_or("redis-server".into());
         let log = std::fs::File::create(dir.join("log")).expect("a log file");
         let mut process = Command::new("setpriv")
-            .args(["--pdeathsig", "KILL", "redis-server"])
-            .args(["--port", &port, "--bind", "127.0.0.1"])
+            .args(["--pdeathsig", "KILL"])
+            .arg(program)
+            .current_dir(dir)
+            .envs(self.env.iter().map(|(k, v)| (k, v)))
+            .args(ports)
+            .args(["--bind", "127.0.0.1"])
             .arg("--unixsocket")
             .arg(self.socket())
             .args(["--save", "", "--dir"])
             .arg(dir)
-            .args(["--enable-debug-command", "yes"])
             .args(["--user", "admin", "on", "nopass", "~*", "&*", "+@all"])
             .args(&self.args)
             .stdin(Stdio::null())

@@ -1,11 +1,10 @@
 -- KEYS: lock, fence counter, index. ARGV: lock id, ttl ms, tolerance ms, largest fence, the value up to its fence.
 -- Answers 0, or {1, fence, expiresAtMs}. Nothing is written before every check has passed.
-local now = now_ms()
 local value = redis.call('GET', KEYS[1])
 if value then
-  local lock = decode(value)
+  local lock, live = read(value, ARGV[3])
   if not lock then return redis.error_reply(FOREIGN) end
-  if is_live(lock, now, ARGV[3]) then
+  if live then
     if lock.lockId ~= ARGV[1] then return 0 end
     if type(lock.fence) ~= 'string' then return redis.error_reply(FOREIGN) end
     return {1, lock.fence, lock.expiresAtMs}

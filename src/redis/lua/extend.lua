@@ -2,11 +2,10 @@
 local key = redis.call('GET', KEYS[1])
 local value = key and redis.call('GET', key)
 if not value then return -1 end
-local lock = decode(value)
+local lock, live = read(value, ARGV[3])
 if not lock then return redis.error_reply(FOREIGN) end
 if lock.lockId ~= ARGV[1] then return 0 end
-local now = now_ms()
-if not is_live(lock, now, ARGV[3]) then
+if not live then
   redis.call('DEL', key, KEYS[1])
   return -2
 end

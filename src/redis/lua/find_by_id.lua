@@ -2,6 +2,6 @@
 local key = redis.call('GET', KEYS[1])
 local value = key and redis.call('GET', key)
 if not value then return false end
-local lock = decode(value)
+local lock, live = read(value, ARGV[2])
 if not lock then return redis.error_reply(FOREIGN) end
-return lock.lockId == ARGV[1] and is_live(lock, now_ms(), ARGV[2]) and value
+return live and lock.lockId == ARGV[1] and value

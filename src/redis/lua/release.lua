@@ -2,9 +2,8 @@
 local key = redis.call('GET', KEYS[1])
 local value = key and redis.call('GET', key)
 if not value then return -1 end
-local lock = decode(value)
+local lock, live = read(value, ARGV[2])
 if not lock then return redis.error_reply(FOREIGN) end
 if lock.lockId ~= ARGV[1] then return 0 end
-local live = is_live(lock, now_ms(), ARGV[2])
 redis.call('DEL', key, KEYS[1])
 return live and 1 or -2

@@ -426,6 +426,7 @@ impl Backend for Client {
     }
 
     fn watch(&self, key: &Key, freed: Arc<dyn Fn() + Send + Sync>) -> Option<Watch> {
+        self.refuse_inherited().ok()?;
         self.inner.backend.watch(key, freed)
     }
 

@@ -30,6 +30,7 @@ mod pool;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod process;
+mod queue;
 #[cfg(feature = "redis")]
 mod redis;
 #[cfg(any(feature = "redis", feature = "postgres"))]
@@ -47,11 +48,12 @@ mod timer;
 #[allow(dead_code)]
 mod tls;
 mod undo;
+mod wait;
 mod wake;
 
 pub use backend::{
     Absence, AcquireOutcome, Backend, Capabilities, ExtendOutcome, LookupBy, ReleaseOutcome,
-    TimeAuthority,
+    TimeAuthority, Watch,
 };
 pub use cancel::CancelToken;
 pub use client::Client;

@@ -96,7 +96,7 @@ impl Watched {
     }
 
     fn release(&self) {
-        match self.life.begin_release(far()) {
+        match self.life.begin_release(None, far()) {
             Turn::Send => {
                 self.resting.store(true, SeqCst);
                 assert!(
@@ -107,7 +107,7 @@ impl Watched {
                 self.life.end_release(true);
             }
             Turn::Known => {}
-            Turn::TimedOut => panic!("nothing keeps a release from its turn for ever"),
+            Turn::Stopped => panic!("nothing keeps a release from its turn for ever"),
         }
     }
 }
@@ -187,7 +187,7 @@ fn one_of_two_releases_is_sent() {
         let other = spawn(&guard, Watched::release);
         guard.release();
         other.join().expect("the other release ends");
-        assert!(matches!(guard.life.begin_release(far()), Turn::Known));
+        assert!(matches!(guard.life.begin_release(None, far()), Turn::Known));
     });
 }
 

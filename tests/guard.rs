@@ -367,13 +367,10 @@ fn drop_is_bounded_and_tells_the_hook() {
             }),
     );
     kit.store.always(Verb::Release, Fault::Hang);
+    // Nothing releases them: each run has a key of its own.
+    let mut keys = ["k", "k2", "k3"].into_iter();
     let took = best_of_three(|| {
-        let guard = kit
-            .client
-            .lock("k")
-            .or_else(|_| kit.client.lock("k2"))
-            .or_else(|_| kit.client.lock("k3"))
-            .expect("a lock");
+        let guard = keys.next().map(|key| kit.client.lock(key).expect("a lock"));
         let begun = Instant::now();
         drop(guard);
         begun.elapsed()
@@ -579,10 +576,9 @@ fn a_wait_in_vain_says_who_holds_the_lock() {
                 .retry_delay(Duration::from_millis(1)),
         )
         .expect_err("somebody holds it");
-    assert_eq!(
-        (error.code(), error.attempts()),
-        (ErrorCode::AcquisitionTimeout, 4)
-    );
+    assert_eq!(error.code(), ErrorCode::AcquisitionTimeout);
+    // The first one, the one that finds nothing freed before the store listened, and three retries.
+    assert_eq!(error.attempts(), 5);
     assert!(error.waited().is_some() && !error.may_have_applied());
     let seen = error.holder().expect("the store says who");
     assert_eq!(

@@ -497,3 +497,66 @@ fn a_crowd_never_holds_one_key_twice() {
         }
     });
 }
+
+#[test]
+fn the_servers_clock_may_be_anywhere_and_step() {
+    let mut server = Server::start(&[]);
+    server.take_clock();
+    let year = 365 * 24 * 3600;
+    for (name, seconds) in [("1970", -56 * year), ("2100", 74 * year)] {
+        server.set_clock(seconds);
+        let field = Field::new(&server, &format!("y{name}"), None);
+        let told = server.sql("SELECT extract(year FROM clock_timestamp())");
+        assert!(told[..2] == name[..2], "the clock says {told}");
+        let mine = LockId::random().expect("an id");
+        let AcquireOutcome::Acquired(grant) = field
+            .store
+            .acquire(&key(), &mine, ttl(), None)
+            .expect("an answer")
+        else {
+            panic!("nobody holds it");
+        };
+        let other = LockId::random().expect("an id");
+        match field
+            .store
+            .acquire(&key(), &other, ttl(), None)
+            .expect("an answer")
+        {
+            AcquireOutcome::Locked(Some(holder)) => {
+                assert!(
+                    holder
+                        .remaining
+                        .is_some_and(|left| left <= ttl().as_duration() && !left.is_zero())
+                );
+            }
+            other => panic!("{other:?}"),
+        }
+        // An hour later the lease is over for everybody: it is not extended, and the next in line has it.
+        server.set_clock(seconds + 3600);
+        assert_eq!(
+            field.store.extend(&mine, ttl(), None).ok(),
+            Some(ExtendOutcome::Absent(Absence::Expired))
+        );
+        assert_eq!(
+            field.store.release(&mine, None).ok(),
+            Some(ReleaseOutcome::Absent(Absence::Expired))
+        );
+        match field
+            .store
+            .acquire(&key(), &other, ttl(), None)
+            .expect("an answer")
+        {
+            AcquireOutcome::Acquired(next) => {
+                assert!(next.fence > grant.fence && next.expires_at_ms > grant.expires_at_ms)
+            }
+            other => panic!("{other:?}"),
+        }
+        // A step back revives nobody else's.
+        server.set_clock(seconds);
+        assert_eq!(
+            field.store.extend(&mine, ttl(), None).ok(),
+            Some(ExtendOutcome::Absent(Absence::NotFound))
+        );
+        assert!(field.store.is_locked(&key(), None).expect("an answer"));
+    }
+}

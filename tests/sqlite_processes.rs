@@ -98,6 +98,7 @@ fn play_a_part() {
         "own key" => contend(&dir, &format!("key {number}"), &number),
         "traffic" => traffic(&dir),
         "clock" => step_the_clock(&dir),
+        "no descriptors" => without_descriptors(&dir),
         "fork" => fork::parent_stays(&dir),
         "fork and go" => fork::parent_goes(&dir),
         "fork and lose" => fork::log_is_gone(&dir),
@@ -358,6 +359,45 @@ fn a_wall_clock_that_steps_neither_frees_nor_freezes() {
     std::fs::write(&offset, 0i64.to_ne_bytes()).expect("the offset");
     let env = [("LD_PRELOAD", shim.as_path()), ("SHIM_OFFSET", &offset)];
     Player::start("clock", dir.path(), 0, &env).finish("clock");
+}
+
+fn without_descriptors(dir: &Path) {
+    use nix::sys::resource::{Resource, setrlimit};
+    setrlimit(Resource::RLIMIT_NOFILE, 40, 40).expect("a limit");
+    let open_one = |n| {
+        let b = SqliteBackend::open(
+            &format!("sqlite:{}/{n}.db", dir.display()),
+            &ClientOptions::new(),
+        )
+        .expect("a good URL");
+        attempt(&b, "k", MINUTE).map(|taken| (b, taken.expect("a grant").0))
+    };
+    let (mut held, mut trouble) = (Vec::new(), None);
+    for n in 0..40 {
+        match open_one(n) {
+            Ok(lock) => held.push(lock),
+            Err(e) => {
+                trouble = Some(e);
+                break;
+            }
+        }
+    }
+    let trouble = trouble.expect("descriptors end");
+    assert_eq!(trouble.code(), ErrorCode::ServiceUnavailable, "{trouble}");
+    assert!(!trouble.may_have_applied());
+    // What was taken before stays valid and can be given back.
+    assert!(!held.is_empty());
+    for (b, id) in &held {
+        free(b, id);
+    }
+    drop(held);
+    assert!(open_one(100).is_ok());
+}
+
+#[test]
+fn a_process_without_descriptors_gets_a_clear_error() {
+    let dir = tempfile::tempdir().expect("a temp dir");
+    Player::start("no descriptors", dir.path(), 0, &[]).finish("no descriptors");
 }
 
 mod fork {

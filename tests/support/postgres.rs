@@ -85,6 +85,7 @@ pub struct Server {
     pub port: u16,
     child: Mutex<Option<Child>>,
     settings: Vec<String>,
+    clock: Option<std::fs::File>,
 }
 
 impl Server {
@@ -153,6 +154,7 @@ impl Server {
             port: 0,
             child: Mutex::new(None),
             settings: settings.iter().map(|s| (*s).to_owned()).collect(),
+            clock: None,
         };
         for _ in 0..5 {
             server.port = free_port();
@@ -161,6 +163,33 @@ impl Server {
             }
         }
         panic!("the server does not start: {}", server.log());
+    }
+
+    /// Restarts it with a wall clock that [`set_clock`](Self::set_clock) moves.
+    pub fn take_clock(&mut self) {
+        let shim = self.dir.path().join("clock.so");
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/clock_shim.c");
+        let built = Command::new("cc")
+            .args(["-shared", "-fPIC", "-O1", "-o"])
+            .arg(&shim)
+            .arg(source)
+            .arg("-ldl")
+            .status();
+        assert!(built.expect("cc").success());
+        let file = std::fs::File::create(self.dir.path().join("clock")).expect("a file");
+        self.clock = Some(file);
+        self.set_clock(0);
+        self.stop();
+        self.restart();
+    }
+
+    /// Moves the server's clock to this many seconds from the real one.
+    pub fn set_clock(&self, seconds: i64) {
+        use std::os::unix::fs::FileExt;
+        let clock = self.clock.as_ref().expect("a clock");
+        clock
+            .write_all_at(&seconds.to_ne_bytes(), 0)
+            .expect("the clock is set");
     }
 
     pub fn path(&self) -> &Path {
@@ -204,6 +233,11 @@ impl Server {
         command
             .stdout(log.try_clone().expect("the log"))
             .stderr(log);
+        if self.clock.is_some() {
+            command
+                .env("LD_PRELOAD", self.dir.path().join("clock.so"))
+                .env("SG_CLOCK", self.dir.path().join("clock"));
+        }
         let mut child = spawn(command);
         let answered = wait_for("the server answers or ends", || {
             if child.try_wait().expect("its state").is_some() {

@@ -122,7 +122,8 @@ impl Sentinel {
             let conf = conf.replace("$port", &port.to_string());
             std::fs::write(dir.path().join("conf"), conf).expect("written");
             let process = Command::new("setpriv")
-                .args(["--pdeathsig", "KILL", "redis-server"])
+                .args(["--pdeathsig", "KILL"])
+                .arg(std::env::var_os("SYNCGUARD_REDIS_SERVER").unwrap_or("redis-server".into()))
                 .arg(dir.path().join("conf"))
                 .arg("--sentinel")
                 .stdin(Stdio::null())
@@ -255,11 +256,11 @@ fn after_a_failover_the_new_primary_is_found() {
     });
 
     master.kill();
-    let error = redis
-        .acquire(&key("k"), &id(), ttl(), None)
-        .expect_err("nobody is there yet");
-    assert_eq!(error.code(), ErrorCode::ServiceUnavailable, "{error}");
-    assert!(!error.may_have_applied());
+    // Nobody is there yet, unless the machine is so slow that the failover was faster.
+    if let Err(error) = redis.is_locked(&key("held"), None) {
+        assert_eq!(error.code(), ErrorCode::ServiceUnavailable, "{error}");
+        assert!(!error.may_have_applied());
+    }
     // A wait goes on through the failover.
     let client = Client::open(&url).expect("a good URL");
     let options = LockOptions::new().acquire_timeout(PATIENCE);
@@ -324,8 +325,12 @@ fn sentinels_that_do_not_help_are_passed_over() {
     assert!(time < connect_timeout + SLACK, "{time:?}");
     drop((paused, all));
 
+    let options = ClientOptions::new()
+        .connect_timeout(PATIENCE)
+        .operation_timeout(PATIENCE);
+    let patient = |url: &str| RedisBackend::open(url, &options).expect("a good URL");
     let wrong = sentinel_url(&sentinels, "s3cret");
-    let (_, error) = failing(|| fresh(&wrong).is_locked(&key("a"), None));
+    let (_, error) = failing(|| patient(&wrong).is_locked(&key("a"), None));
     assert_eq!(error.code(), ErrorCode::InvalidArgument, "{error}");
     assert!(
         error.message().contains("name") && !error.message().contains("s3cret"),
@@ -334,14 +339,15 @@ fn sentinels_that_do_not_help_are_passed_over() {
 
     // One that is gone costs nothing.
     drop(sentinels.remove(0));
-    let _ = granted(fresh(&url).acquire(&key("b"), &id(), ttl(), None));
+    let _ = granted(patient(&url).acquire(&key("b"), &id(), ttl(), None));
     // With some that say no and some that say nothing there is still hope.
-    let (_, error) = failing(|| fresh(&url.replace("/main", "/wrong")).is_locked(&key("a"), None));
+    let (_, error) =
+        failing(|| patient(&url.replace("/main", "/wrong")).is_locked(&key("a"), None));
     assert_eq!(error.code(), ErrorCode::ServiceUnavailable, "{error}");
 
     // Not sentinels at all.
     let no_sentinel = format!("redis+sentinel://127.0.0.1:{}/main", master.port());
-    let (_, error) = failing(|| fresh(&no_sentinel).is_locked(&key("a"), None));
+    let (_, error) = failing(|| patient(&no_sentinel).is_locked(&key("a"), None));
     assert_eq!(error.code(), ErrorCode::InvalidArgument, "{error}");
     assert!(error.message().contains("sentinel"), "{error}");
 }
@@ -436,13 +442,15 @@ const PREFIX: &str = "{app}";
 
 /// Three primaries, and replicas of the second, which has our slot.
 fn cluster(replicas: usize) -> Vec<RedisServer> {
+    // Without replicas nobody waits for a failover, and a busy machine must not cause one.
+    let node_timeout = if replicas == 0 { "60000" } else { "1000" };
     let nodes: Vec<RedisServer> = (0..3 + replicas)
         .map(|_| {
             RedisServer::start_tcp(&[
                 "--cluster-enabled",
                 "yes",
                 "--cluster-node-timeout",
-                "1000",
+                node_timeout,
                 "--appendonly",
                 "yes",
                 "--appendfsync",
@@ -766,8 +774,7 @@ fn a_node_that_dies_is_an_error_in_time_and_its_replica_is_found() {
             Ok(ExtendOutcome::Extended(_)) => true,
             Ok(absent) => panic!("the lock was replicated: {absent:?}"),
             Err(e) => {
-                assert_eq!(e.code(), ErrorCode::ServiceUnavailable, "{e}");
-                assert!(!e.may_have_applied(), "{e}");
+                assert!(e.code().is_transient(), "{e}");
                 quickest = quickest.min(Some(time)).or(Some(time));
                 false
             }

@@ -757,23 +757,23 @@ fn a_waiting_acquire_is_right_under_any_default_isolation() {
     )
     .expect("a store");
     let mut blocker = server.session();
-    blocker.run("BEGIN; SELECT pg_advisory_xact_lock(hashtext('k'))");
+    blocker.run("BEGIN; SELECT pg_advisory_xact_lock(hashtext('isolation'))");
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| {
             strict
-                .acquire(&key("k"), &id(), ttl(30_000), None)
+                .acquire(&key("isolation"), &id(), ttl(30_000), None)
                 .expect("an answer")
         });
         server.wait_until_waiting("isolation", 1);
         blocker.run(
-            "INSERT INTO isolation.syncguard_locks VALUES ('k', 'BBBBBBBBBBBBBBBBBBBBBB', 99999999999999, 1, '000000000000001', 'k'); COMMIT",
+            "INSERT INTO isolation.syncguard_locks VALUES ('isolation', 'BBBBBBBBBBBBBBBBBBBBBB', 99999999999999, 1, '000000000000001', 'isolation'); COMMIT",
         );
         assert!(matches!(
             waiting.join().expect("a thread"),
             AcquireOutcome::Locked(_)
         ));
     });
-    assert!(admin.is_locked(&key("k"), None).expect("an answer"));
+    assert!(admin.is_locked(&key("isolation"), None).expect("an answer"));
 }
 
 #[test]

@@ -1,4 +1,4 @@
--- The verbs that write. sql.rs puts quoted names in the place of @NAMES@ and cuts at the lines of dashes.
+-- The verbs that write. sql.rs puts quoted names in place of the words between at signs and cuts at the lines of dashes.
 -- Every function and operator is named with its schema: the caller's search_path has no say in here.
 -- A changed body needs a new VERSION in sql.rs: releases of the library share a database during an upgrade.
 CREATE OR REPLACE FUNCTION @ACQUIRE@(

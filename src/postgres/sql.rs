@@ -138,3 +138,48 @@ fn function_name(verb: &str, names: &TableNames) -> String {
 pub(crate) fn quote(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(lock: &str, fence: &str) -> TableNames {
+        TableNames::new(None, Some(lock), Some(fence)).expect("legal names")
+    }
+
+    #[test]
+    fn a_changed_body_has_a_new_version() {
+        let digest = Sha256::digest(FUNCTIONS.as_bytes());
+        let hex: String = digest[..8].iter().map(|b| format!("{b:02x}")).collect();
+        assert_eq!(
+            (VERSION, hex.as_str()),
+            (1, "5eaf642f5842013f"),
+            "functions.sql has changed: if it was ever released, raise VERSION"
+        );
+    }
+
+    #[test]
+    fn every_name_is_put_in_and_quoted() {
+        let sql = Sql::new("a\"b", &names("Locks", "order"));
+        let all = format!("{sql:?}");
+        assert!(!all.contains('@'), "{all}");
+        assert!(sql.by_key.contains(r#""a""b"."Locks""#), "{}", sql.by_key);
+        assert!(
+            sql.functions
+                .iter()
+                .all(|f| f.create.contains(&f.body) && f.body.len() > 100)
+        );
+    }
+
+    #[test]
+    fn function_names_tell_tables_and_fit() {
+        let name = |lock: &str, fence: &str| function_name("acquire", &names(lock, fence));
+        assert_eq!(
+            name(DEFAULT_TABLE, DEFAULT_FENCE_TABLE),
+            "syncguard_v1_acquire"
+        );
+        assert_ne!(name("a", "b_c"), name("a_b", "c"));
+        assert_ne!(name("a", "b"), name("A", "B"));
+        assert!(name(&"x".repeat(51), &"y".repeat(63)).len() <= 63);
+    }
+}

@@ -19,6 +19,8 @@ mod cancel;
 mod client;
 mod clock;
 mod diagnostics;
+#[cfg(any(feature = "redis", feature = "postgres"))]
+mod ear;
 mod error;
 mod guard;
 mod heartbeat;

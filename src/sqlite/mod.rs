@@ -1,45 +1,397 @@
-//! x
-use crate::*;
-/// Sqlite.
-pub struct SqliteBackend;
+//! The embedded store: one SQLite file, for programs on one machine. No server, the same contract.
+
+mod connection;
+mod error;
+mod fork;
+mod schema;
+mod sql;
+mod url;
+mod volume;
+
+use std::fmt;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use rusqlite::{Connection, OptionalExtension, params, types::ValueRef};
+
+use self::connection::{Handle, Pool};
+use self::error::Failure;
+use self::fork::Inside;
+use self::sql::{Live, Now, Stored};
+use crate::backend::{
+    Absence, AcquireOutcome, Backend, Capabilities, ExtendOutcome, LookupBy, ReleaseOutcome,
+};
+use crate::cancel::CancelToken;
+use crate::clock;
+use crate::diagnostics::StoredLock;
+use crate::error::LockError;
+use crate::key::Key;
+use crate::keyspace::KeySpace;
+use crate::lease::{Acquired, Fence, Holder, LockId, Ttl};
+use crate::limits::Limits;
+use crate::liveness::CLEANUP_GUARD_MS;
+use crate::open::ClientOptions;
+
+/// Locks in an SQLite file: `sqlite:PATH`.
+///
+/// For the processes of one machine that share a local disk, and for trying the library without a server; programs on several
+/// machines need a shared store. Never on a network file system.
+///
+/// The file is made at first use, with `-wal` and `-shm` beside it that belong to it and stay. Every grant is on the disk
+/// before it is answered. Leases are counted on the boot-time clock: setting the wall clock neither frees nor freezes a lock,
+/// and a reboot frees all of them (their holders are gone), never a fence.
+///
+/// In a forked child an inherited backend answers an error; a new one works, unless the fork fell into the middle of a call of
+/// another thread, which the new one then says.
+pub struct SqliteBackend {
+    pid: u32,
+    pool: Pool,
+    keys: KeySpace,
+    timeout: Duration,
+    boot_id: OnceLock<String>,
+}
+
 impl SqliteBackend {
-    /// Opens.
-    pub fn open(_: &str, _: &ClientOptions) -> Result<Self, LockError> {
-        Err(LockError::invalid(""))
+    /// The store that `url` names. Does no I/O: the file is opened, and made, by the first call.
+    ///
+    /// Uses [`ClientOptions::operation_timeout`] and [`ClientOptions::pool_size`]: how many connections are kept; there are
+    /// never more than concurrent callers.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a URL that names no file, or bad options.
+    pub fn open(url: &str, options: &ClientOptions) -> Result<Self, LockError> {
+        options.checked()?;
+        Ok(Self {
+            pid: std::process::id(),
+            pool: Pool::new(url::path(url)?, options.pool_size),
+            keys: KeySpace::table(),
+            timeout: options.operation_timeout,
+            boot_id: OnceLock::new(),
+        })
+    }
+
+    /// Runs `work` on a connection of its own.
+    fn with_connection<T>(
+        &self,
+        limits: &Limits<'_>,
+        work: impl FnOnce(&Handle) -> Result<T, Failure>,
+    ) -> Result<T, LockError> {
+        let inside = Inside::enter()?;
+        let handle = self
+            .pool
+            .take(&inside, limits)
+            .map_err(|e| e.into_error(limits))?;
+        let result = work(&handle);
+        let spared = result
+            .as_ref()
+            .err()
+            .is_none_or(Failure::spares_the_connection);
+        if spared && handle.sqlite.is_autocommit() {
+            self.pool.put(handle);
+        }
+        result.map_err(|e| e.into_error(limits))
+    }
+
+    /// Runs `work` as the only writer. The clock is read when that is certain: a wait must not count against a lease.
+    fn write<T>(
+        &self,
+        cancel: Option<&CancelToken>,
+        work: impl FnOnce(&Connection, &Now<'_>) -> Result<T, Failure>,
+    ) -> Result<T, LockError> {
+        let limits = Limits::enter(self.pid, self.timeout, cancel)?;
+        self.with_connection(&limits, |handle| {
+            handle.begin()?;
+            let sqlite = &handle.sqlite;
+            let done = limits
+                .left()
+                .map_err(Failure::from)
+                .and_then(|_| work(sqlite, &self.now()?));
+            match done {
+                Ok(value) => match sqlite.prepare_cached(sql::COMMIT)?.execute([]) {
+                    Ok(_) => Ok(value),
+                    Err(e) => {
+                        // The log may hold the commit although its sync failed: who knows what a crash makes of it.
+                        let error = error::from_sqlite(e, &limits);
+                        if !sqlite.is_autocommit() {
+                            let _ = sqlite.execute_batch(sql::ROLLBACK);
+                        }
+                        Err(Failure::Commit(error))
+                    }
+                },
+                Err(e) => {
+                    if !sqlite.is_autocommit() {
+                        sqlite.prepare_cached(sql::ROLLBACK)?.execute([])?;
+                    }
+                    Err(e)
+                }
+            }
+        })
+    }
+
+    /// The one live lock that `statement` finds. A read of its own, without the right to write.
+    fn read(
+        &self,
+        statement: &str,
+        argument: &str,
+        cancel: Option<&CancelToken>,
+    ) -> Result<Option<Live>, LockError> {
+        let limits = Limits::enter(self.pid, self.timeout, cancel)?;
+        self.with_connection(&limits, |handle| {
+            handle.when_free(|| self.find_one(&handle.sqlite, statement, argument, None))
+        })
+        .map(|found| found.and_then(Stored::live))
+    }
+
+    /// Without `now`, the clock is read after the row.
+    fn find_one(
+        &self,
+        sqlite: &Connection,
+        statement: &str,
+        argument: &str,
+        now: Option<&Now<'_>>,
+    ) -> Result<Option<Stored>, Failure> {
+        let mut statement = sqlite.prepare_cached(statement)?;
+        let mut rows = statement.query([argument])?;
+        match (rows.next()?, now) {
+            (None, _) => Ok(None),
+            (Some(row), Some(now)) => Ok(Some(sql::judge(row, now)?)),
+            (Some(row), None) => Ok(Some(sql::judge(row, &self.now()?)?)),
+        }
+    }
+
+    fn now(&self) -> Result<Now<'_>, LockError> {
+        let boot_id = match self.boot_id.get() {
+            Some(id) => id,
+            None => {
+                let id = clock::boot_id().map_err(|e| {
+                    LockError::internal("the system does not say which boot this is")
+                        .with_source(e)
+                        .nothing_applied()
+                })?;
+                self.boot_id.get_or_init(|| id)
+            }
+        };
+        Ok(Now {
+            boot_id,
+            boot_ms: i64::try_from(clock::boot_time().as_millis()).unwrap_or(i64::MAX),
+        })
     }
 }
+
 impl Backend for SqliteBackend {
     fn acquire(
         &self,
-        _: &Key,
-        _: &LockId,
-        _: Ttl,
-        _: Option<&CancelToken>,
+        key: &Key,
+        lock_id: &LockId,
+        ttl: Ttl,
+        cancel: Option<&CancelToken>,
     ) -> Result<AcquireOutcome, LockError> {
-        todo!()
+        let name = self.keys.lock(key)?;
+        let counter = self.keys.fence(&name)?;
+        self.write(cancel, |sqlite, now| {
+            if let Some(Stored::Live(held)) =
+                self.find_one(sqlite, sql::BY_KEY, &name, Some(now))?
+            {
+                let lock = held.lock;
+                return Ok(if lock.lock_id == *lock_id {
+                    AcquireOutcome::Acquired(Acquired::new(
+                        *lock_id,
+                        lock.fence,
+                        lock.expires_at_ms,
+                    ))
+                } else {
+                    AcquireOutcome::Locked(Some(Holder::new(
+                        Some(lock.lock_id.hash()),
+                        Some(lock.fence),
+                        Some(held.remaining),
+                    )))
+                });
+            }
+            let fence = next_fence(sqlite, &counter)?;
+            let number = i64::try_from(fence.get()).unwrap_or(i64::MAX);
+            let wall = clock::wall_ms();
+            let expires_at_ms = wall.saturating_add(ttl.as_millis());
+            let expires_boot_ms = now.boot_ms.saturating_add(ttl.as_millis());
+            sqlite
+                .prepare_cached(sql::WRITE_FENCE)?
+                .execute(params![counter, number])?;
+            let grant = || {
+                sqlite.prepare_cached(sql::GRANT)?.execute(params![
+                    name,
+                    lock_id.as_str(),
+                    expires_at_ms,
+                    wall,
+                    number,
+                    key.as_str(),
+                    now.boot_id,
+                    expires_boot_ms
+                ])
+            };
+            match grant() {
+                Err(e)
+                    if e.sqlite_error_code() == Some(rusqlite::ErrorCode::ConstraintViolation) =>
+                {
+                    self.free_id(sqlite, lock_id, now)?;
+                    grant()?;
+                }
+                done => {
+                    done?;
+                }
+            }
+            Ok(AcquireOutcome::Acquired(Acquired::new(
+                *lock_id,
+                fence,
+                expires_at_ms,
+            )))
+        })
     }
-    fn release(&self, _: &LockId, _: Option<&CancelToken>) -> Result<ReleaseOutcome, LockError> {
-        todo!()
+
+    fn release(
+        &self,
+        lock_id: &LockId,
+        cancel: Option<&CancelToken>,
+    ) -> Result<ReleaseOutcome, LockError> {
+        self.write(cancel, |sqlite, now| {
+            let held = match self.find_one(sqlite, sql::BY_ID, lock_id.as_str(), Some(now))? {
+                Some(Stored::Live(held)) if held.lock.lock_id == *lock_id => held,
+                other => return Ok(ReleaseOutcome::Absent(absence(&other))),
+            };
+            let gone = sqlite
+                .prepare_cached(sql::DELETE)?
+                .execute(params![held.key, lock_id.as_str()])?;
+            Ok(if gone == 1 {
+                ReleaseOutcome::Released
+            } else {
+                ReleaseOutcome::Absent(Absence::NotFound)
+            })
+        })
     }
+
     fn extend(
         &self,
-        _: &LockId,
-        _: Ttl,
-        _: Option<&CancelToken>,
+        lock_id: &LockId,
+        ttl: Ttl,
+        cancel: Option<&CancelToken>,
     ) -> Result<ExtendOutcome, LockError> {
-        todo!()
+        self.write(cancel, |sqlite, now| {
+            let held = match self.find_one(sqlite, sql::BY_ID, lock_id.as_str(), Some(now))? {
+                Some(Stored::Live(held)) if held.lock.lock_id == *lock_id => held,
+                other => return Ok(ExtendOutcome::Absent(absence(&other))),
+            };
+            let expires_at_ms = clock::wall_ms().saturating_add(ttl.as_millis());
+            let changed = sqlite.prepare_cached(sql::EXTEND)?.execute(params![
+                held.key,
+                lock_id.as_str(),
+                expires_at_ms,
+                now.boot_ms.saturating_add(ttl.as_millis())
+            ])?;
+            Ok(if changed == 1 {
+                ExtendOutcome::Extended(expires_at_ms)
+            } else {
+                ExtendOutcome::Absent(Absence::NotFound)
+            })
+        })
     }
-    fn is_locked(&self, _: &Key, _: Option<&CancelToken>) -> Result<bool, LockError> {
-        todo!()
+
+    fn is_locked(&self, key: &Key, cancel: Option<&CancelToken>) -> Result<bool, LockError> {
+        Ok(self
+            .read(sql::BY_KEY, &self.keys.lock(key)?, cancel)?
+            .is_some())
     }
+
     fn find(
         &self,
-        _: LookupBy<'_>,
-        _: Option<&CancelToken>,
+        by: LookupBy<'_>,
+        cancel: Option<&CancelToken>,
     ) -> Result<Option<StoredLock>, LockError> {
-        todo!()
+        let found = match by {
+            LookupBy::Key(key) => self.read(sql::BY_KEY, &self.keys.lock(key)?, cancel)?,
+            LookupBy::LockId(id) => self.read(sql::BY_ID, id.as_str(), cancel)?,
+        };
+        Ok(found.map(|live| live.lock))
     }
+
     fn capabilities(&self) -> Capabilities {
         Capabilities::new("sqlite")
+    }
+
+    fn check(&self, cancel: Option<&CancelToken>) -> Result<Vec<String>, LockError> {
+        self.setup_schema(cancel)?;
+        Ok(volume::warning(self.pool.path()).into_iter().collect())
+    }
+
+    fn setup_schema(&self, cancel: Option<&CancelToken>) -> Result<(), LockError> {
+        let limits = Limits::enter(self.pid, self.timeout, cancel)?;
+        // Creating takes the right to write also where there is nothing to create: a file that may only be read shows.
+        self.with_connection(&limits, |handle| {
+            handle.when_free(|| schema::create(&handle.sqlite))
+        })
+    }
+
+    fn purge_expired(&self, limit: u32, cancel: Option<&CancelToken>) -> Result<u64, LockError> {
+        self.write(cancel, |sqlite, now| {
+            let cut = now.boot_ms.saturating_sub(CLEANUP_GUARD_MS);
+            let gone =
+                sqlite
+                    .prepare_cached(sql::PURGE)?
+                    .execute(params![now.boot_id, cut, limit])?;
+            Ok(gone as u64)
+        })
+    }
+}
+
+impl SqliteBackend {
+    /// An id is stored once. A dead lock that has it makes room.
+    fn free_id(&self, sqlite: &Connection, id: &LockId, now: &Now<'_>) -> Result<(), Failure> {
+        if let Some(Stored::Live(_)) = self.find_one(sqlite, sql::BY_ID, id.as_str(), Some(now))? {
+            return Err(LockError::invalid(
+                "this lock id holds another key already; mint a new one for every lock",
+            )
+            .into());
+        }
+        sqlite
+            .prepare_cached(sql::DELETE_ID)?
+            .execute([id.as_str()])?;
+        Ok(())
+    }
+}
+
+/// The fence after the stored counter, before anything is written.
+fn next_fence(sqlite: &Connection, counter: &str) -> Result<Fence, Failure> {
+    let stored = sqlite
+        .prepare_cached(sql::READ_FENCE)?
+        .query_row([counter], |row| {
+            Ok(match row.get_ref(0)? {
+                ValueRef::Integer(n) => n,
+                // Not a counter: `after` refuses it as it does every negative one.
+                _ => -1,
+            })
+        })
+        .optional()?;
+    Ok(Fence::after(stored.unwrap_or(0))?)
+}
+
+fn absence(found: &Option<Stored>) -> Absence {
+    match found {
+        Some(Stored::Dead) => Absence::Expired,
+        _ => Absence::NotFound,
+    }
+}
+
+impl Drop for SqliteBackend {
+    fn drop(&mut self) {
+        // In a child the connections are left alone, one by one. Here closing them is a use of SQLite like any other.
+        if std::process::id() == self.pid {
+            let _inside = Inside::enter();
+            self.pool.clear();
+        }
+    }
+}
+
+impl fmt::Debug for SqliteBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SqliteBackend")
+            .field("path", &self.pool.path())
+            .finish_non_exhaustive()
     }
 }

@@ -22,6 +22,8 @@ use crate::runtime::Runtime;
 use crate::telemetry::Telemetry;
 use crate::undo::Undo;
 
+/// What the attempt at the very end of a wait gets.
+const LAST_TRY: Duration = Duration::from_millis(100);
 /// At most one clean-up per this time, however often `is_locked` is asked.
 const CLEANUP_EVERY: Duration = Duration::from_secs(1);
 /// How many dead locks one clean-up removes at the most.
@@ -155,15 +157,16 @@ impl Client {
         let cancel = options.cancel_token();
         let mut flight = Flight::new(self, &key, checked.ttl, cancel)?;
         let mut attempts = 0u32;
+        let mut before = None;
         loop {
             attempts = attempts.saturating_add(1);
             // The first attempt has its whole operation timeout, so that a short wait is not an impossible one.
             let limit = if attempts == 1 {
                 deadline_after(self.inner.bounds.operation)
             } else {
-                end
+                end.max(deadline_after(LAST_TRY.min(self.inner.bounds.operation)))
             };
-            let failure = match flight.attempt(limit) {
+            let mut failure = match flight.attempt(limit) {
                 Ok(AcquireOutcome::Acquired(grant)) => {
                     let sent = flight.sent;
                     return self.guard(key, grant, sent, &checked, options);
@@ -175,11 +178,19 @@ impl Client {
                     return Err(error.after(attempts, begun.elapsed()).for_key(&key));
                 }
             };
+            // Where the end of the wait cut an attempt short, the one before it is the answer.
+            if let (Failure::Trouble(error), Some(Failure::Locked(holder))) = (&failure, &before)
+                && error.code() == ErrorCode::NetworkTimeout
+                && Instant::now() >= end
+            {
+                failure = Failure::Locked(holder.clone());
+            }
             let left = end.saturating_duration_since(Instant::now());
             let Some(delay) = checked.retry.delay(attempts, left, random_bits()) else {
                 flight.undo();
                 return Err(failure.into_error(&key, attempts, begun.elapsed()));
             };
+            before = Some(failure);
             pause(cancel, delay);
             if cancel.is_some_and(CancelToken::is_cancelled) {
                 flight.undo();

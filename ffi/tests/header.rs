@@ -72,7 +72,15 @@ fn the_header_compiles_alone() {
         fs::write(&file, body).expect("a source file");
         succeed(
             Command::new(compiler)
-                .args([std, "-Wall", "-Wextra", "-pedantic", "-Werror", "-fsyntax-only", "-I"])
+                .args([
+                    std,
+                    "-Wall",
+                    "-Wextra",
+                    "-pedantic",
+                    "-Werror",
+                    "-fsyntax-only",
+                    "-I",
+                ])
                 .arg(include())
                 .arg(&file),
             "the header alone",
@@ -84,7 +92,12 @@ fn the_header_compiles_alone() {
 #[test]
 fn the_header_says_what_is_undefined() {
     let header = fs::read_to_string(include().join("syncguard.h")).expect("the header");
-    for words in ["signal handler", "longjmp", "forked child", "Freeing a handle twice"] {
+    for words in [
+        "signal handler",
+        "longjmp",
+        "forked child",
+        "Freeing a handle twice",
+    ] {
         assert!(header.contains(words), "nothing is said of {words:?}");
     }
     // Every function says where it may be called from.
@@ -93,7 +106,12 @@ fn the_header_says_what_is_undefined() {
         .skip(1)
         .filter_map(|part| part.split_once("*/"))
         .filter(|(_, code)| {
-            code.split(';').next().is_some_and(|c| c.contains("syncguard_") && c.contains('(') && !c.contains('{') && !c.contains("#define"))
+            code.split(';').next().is_some_and(|c| {
+                c.contains("syncguard_")
+                    && c.contains('(')
+                    && !c.contains('{')
+                    && !c.contains("#define")
+            })
         })
         .filter(|(text, _)| !text.contains("Threads:"))
         .map(|(_, code)| code.trim().lines().next().unwrap_or_default())
@@ -107,7 +125,13 @@ fn the_header_says_what_is_undefined() {
 fn hazards_stay_in_the_boundary() {
     for name in SOURCES {
         let text = fs::read_to_string(root().join(format!("ffi/src/{name}.rs"))).expect("source");
-        for word in ["unsafe {", "catch_unwind", "from_raw", "transmute", "CStr::from_ptr"] {
+        for word in [
+            "unsafe {",
+            "catch_unwind",
+            "from_raw",
+            "transmute",
+            "CStr::from_ptr",
+        ] {
             assert!(!text.contains(word), "{name}.rs holds {word:?}");
         }
     }

@@ -69,8 +69,8 @@ int main(int argc, char **argv) {
           (double)(now_ms() - begun) * 1000.0 / (double)cycles, before.fds, before.threads, before.kib, after.fds, after.threads,
           after.kib);
   CHECK(after.fds == before.fds && after.threads == before.threads);
-  /* The store's own page cache may still grow a little; one byte per cycle would show. */
-  CHECK(after.kib - before.kib <= 256);
+  /* The store warms its caches; twenty bytes per cycle would show. */
+  CHECK(after.kib - before.kib <= 384);
   CHECK(finalized == 2 * (cycles + 1000));
   syncguard_client_free(client);
   return 0;

@@ -14,7 +14,10 @@ use crate::timer::{Alarm, Timer};
 
 /// Runs foreign code; `None` if it panicked. The panic hook has spoken by then.
 pub(crate) fn guarded<R>(body: impl FnOnce() -> R) -> Option<R> {
-    catch_unwind(AssertUnwindSafe(body)).ok()
+    // The payload is foreign too, and dropping it may panic again: it is leaked.
+    catch_unwind(AssertUnwindSafe(body))
+        .map_err(std::mem::forget)
+        .ok()
 }
 
 /// How long a worker without work stays.
@@ -104,6 +107,12 @@ impl Alarm for Workers {
     }
 }
 
+/// `eprintln!` panics where nobody reads stderr, and a drop must not.
+fn tell_stderr(what: std::fmt::Arguments<'_>) {
+    use std::io::Write as _;
+    let _ = writeln!(std::io::stderr(), "syncguard: {what}");
+}
+
 /// The hooks of a client.
 #[derive(Clone, Default)]
 pub(crate) struct Hooks {
@@ -130,7 +139,7 @@ impl Hooks {
             timer,
             Box::new(move || match hook {
                 Some(hook) => hook(&message),
-                None => eprintln!("syncguard: warning: {message}"),
+                None => tell_stderr(format_args!("warning: {message}")),
             }),
         );
     }
@@ -172,10 +181,10 @@ impl FailedRelease {
             None if cfg!(debug_assertions)
                 || std::env::var("SYNCGUARD_DEBUG").is_ok_and(|v| v == "true") =>
             {
-                eprintln!(
-                    "syncguard: a lock could not be released ({}): {}",
+                tell_stderr(format_args!(
+                    "a lock could not be released ({}): {}",
                     self.source, self.error
-                );
+                ));
             }
             None => {}
         }
@@ -192,12 +201,12 @@ mod tests {
     fn a_job_that_hangs_or_panics_keeps_nobody_waiting() {
         let (workers, timer) = (Workers::new(), Timer::new(Arc::new(BootClock)));
         let (hold, held) = mpsc::channel::<()>();
-        workers.run(&timer, Box::new(move || drop(held.recv())));
+        workers.run(&timer, Box::new(move || held.recv().unwrap_or_default()));
         workers.run(&timer, Box::new(|| panic!("planted")));
         let (tx, rx) = mpsc::channel();
         for n in 0..100 {
             let tx = tx.clone();
-            workers.run(&timer, Box::new(move || drop(tx.send(n))));
+            workers.run(&timer, Box::new(move || tx.send(n).unwrap_or_default()));
         }
         let mut seen: Vec<i32> = (0..100)
             .filter_map(|_| rx.recv_timeout(Duration::from_secs(30)).ok())

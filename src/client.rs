@@ -1,29 +1,30 @@
-//! [`Client`]: opens a store and takes locks in it. The only retry loop is here.
+//! [`Client`]: opens a store and takes locks in it.
 
 use std::fmt;
-use std::sync::Arc;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use crate::backend::{
-    AcquireOutcome, Backend, Capabilities, ExtendOutcome, LookupBy, ReleaseOutcome,
+    AcquireOutcome, Backend, Capabilities, ExtendOutcome, LookupBy, ReleaseOutcome, Watch,
 };
 use crate::callbacks::Hooks;
 use crate::cancel::{CancelToken, deadline_after};
 use crate::diagnostics::StoredLock;
-use crate::error::{ErrorCode, LockError};
+use crate::error::LockError;
 use crate::guard::{Bounds, Guard, Held};
 use crate::key::Key;
-use crate::lease::{Acquired, Holder, LockId, Ttl, WARN_FENCE, random_bits};
+use crate::lease::{Acquired, LockId, Ttl, WARN_FENCE};
 use crate::lifecycle::{Lease, Lifecycle};
 use crate::open::ClientOptions;
 use crate::options::{Checked, LockOptions};
+use crate::queue::Queue;
 use crate::runtime::Runtime;
 use crate::telemetry::Telemetry;
 use crate::undo::Undo;
+use crate::wait::{Flight, Wait};
 
-/// What the attempt at the very end of a wait gets.
-const LAST_TRY: Duration = Duration::from_millis(100);
 /// At most one clean-up per this time, however often `is_locked` is asked.
 const CLEANUP_EVERY: Duration = Duration::from_secs(1);
 /// How many dead locks one clean-up removes at the most.
@@ -61,6 +62,7 @@ struct Inner {
     bounds: Bounds,
     hooks: Hooks,
     undo: Arc<Undo>,
+    queue: Arc<Queue>,
     /// When the last clean-up was begun, in milliseconds of the timer's clock; `None` if clean-up is off.
     cleaned: Option<AtomicU64>,
     pid: u32,
@@ -127,6 +129,7 @@ impl Client {
                 },
                 hooks,
                 undo,
+                queue: Arc::default(),
                 cleaned: options.cleanup_in_is_locked.then(AtomicU64::default),
                 pid: std::process::id(),
             }),
@@ -152,51 +155,8 @@ impl Client {
     pub fn lock_with(&self, key: &str, options: &LockOptions) -> Result<Guard, LockError> {
         self.refuse_inherited()?;
         let (key, checked) = (Key::new(key)?, options.checked()?);
-        let begun = Instant::now();
-        let end = deadline_after(checked.acquire_timeout);
-        let cancel = options.cancel_token();
-        let mut flight = Flight::new(self, &key, checked.ttl, cancel)?;
-        let mut attempts = 0u32;
-        let mut before = None;
-        loop {
-            attempts = attempts.saturating_add(1);
-            // The first attempt has its whole operation timeout, so that a short wait is not an impossible one.
-            let limit = if attempts == 1 {
-                deadline_after(self.inner.bounds.operation)
-            } else {
-                end.max(deadline_after(LAST_TRY.min(self.inner.bounds.operation)))
-            };
-            let mut failure = match flight.attempt(limit) {
-                Ok(AcquireOutcome::Acquired(grant)) => {
-                    let sent = flight.sent;
-                    return self.guard(key, grant, sent, &checked, options);
-                }
-                Ok(AcquireOutcome::Locked(holder)) => Failure::Locked(holder),
-                Err(error) if error.code().is_transient() => Failure::Trouble(error),
-                Err(error) => {
-                    flight.undo();
-                    return Err(error.after(attempts, begun.elapsed()).for_key(&key));
-                }
-            };
-            // Where the end of the wait cut an attempt short, the one before it is the answer.
-            if let (Failure::Trouble(error), Some(Failure::Locked(holder))) = (&failure, &before)
-                && error.code() == ErrorCode::NetworkTimeout
-                && Instant::now() >= end
-            {
-                failure = Failure::Locked(holder.clone());
-            }
-            let left = end.saturating_duration_since(Instant::now());
-            let Some(delay) = checked.retry.delay(attempts, left, random_bits()) else {
-                flight.undo();
-                return Err(failure.into_error(&key, attempts, begun.elapsed()));
-            };
-            before = Some(failure);
-            pause(cancel, delay);
-            if cancel.is_some_and(CancelToken::is_cancelled) {
-                flight.undo();
-                return Err(cancelled().after(attempts, begun.elapsed()).for_key(&key));
-            }
-        }
+        let (grant, sent) = Wait::new(self, &key, &checked, options.cancel_token())?.run()?;
+        self.guard(key, grant, sent, &checked, options)
     }
 
     /// Takes the lock of `key` if it is free: one attempt.
@@ -280,19 +240,22 @@ impl Client {
             expires_at_ms: grant.expires_at_ms,
             wants_report: options.lost_callback().is_some(),
         });
-        let held = Held::new(
+        let held = Arc::new(Held {
             life,
-            Arc::clone(&inner.backend),
-            grant,
-            key.clone(),
-            Bounds {
+            backend: Arc::clone(&inner.backend),
+            granted: grant,
+            key: key.clone(),
+            ticket: OnceLock::new(),
+            queue: Arc::clone(&inner.queue),
+            bounds: Bounds {
                 dispose: options.dispose_within().unwrap_or(inner.bounds.dispose),
                 ..inner.bounds
             },
-            inner.runtime.clone(),
-            options.lost_callback().cloned(),
-            inner.hooks.with_release_hook(options.release_hook()),
-        );
+            runtime: inner.runtime.clone(),
+            on_lost: options.lost_callback().cloned(),
+            on_release_error: inner.hooks.with_release_hook(options.release_hook()),
+            pid: inner.pid,
+        });
         let lock_id = held.granted.lock_id;
         Guard::new(held).map_err(|error| {
             // Nobody would notice its loss: give it back at once, and until that is answered.
@@ -322,6 +285,27 @@ impl Client {
         Backend::setup_schema(self, None)
     }
 
+    pub(crate) fn queue(&self) -> &Arc<Queue> {
+        &self.inner.queue
+    }
+
+    pub(crate) fn backend(&self) -> &dyn Backend {
+        &*self.inner.backend
+    }
+
+    pub(crate) fn operation_timeout(&self) -> Duration {
+        self.inner.bounds.operation
+    }
+
+    pub(crate) fn now(&self) -> Duration {
+        self.inner.runtime.timer.now()
+    }
+
+    /// Sees to it that what an acquire of unknown outcome may have left is released.
+    pub(crate) fn undo(&self, key: &Key, lock_id: LockId, until: Duration) {
+        self.inner.undo.add(key.clone(), lock_id, until);
+    }
+
     fn warn(&self, message: String) {
         self.inner.hooks.warn(
             &self.inner.runtime.workers,
@@ -330,6 +314,7 @@ impl Client {
         );
     }
 
+    /// Asked before anything else is: a store of the user's own may not compare pids, and its mutexes may be locked for ever.
     fn refuse_inherited(&self) -> Result<(), LockError> {
         if std::process::id() == self.inner.pid {
             Ok(())
@@ -371,124 +356,6 @@ impl Client {
     }
 }
 
-/// The attempts of one `lock`, under one lock id: an acquire whose reply was lost is recognised when it is repeated.
-struct Flight<'a> {
-    client: &'a Client,
-    key: &'a Key,
-    ttl: Ttl,
-    cancel: Option<&'a CancelToken>,
-    lock_id: LockId,
-    /// When the request was sent that a grant may answer.
-    sent: Duration,
-    /// Whether an earlier attempt may have been applied.
-    in_doubt: bool,
-}
-
-impl<'a> Flight<'a> {
-    fn new(
-        client: &'a Client,
-        key: &'a Key,
-        ttl: Ttl,
-        cancel: Option<&'a CancelToken>,
-    ) -> Result<Self, LockError> {
-        if cancel.is_some_and(CancelToken::is_cancelled) {
-            return Err(cancelled().nothing_applied().for_key(key));
-        }
-        Ok(Self {
-            client,
-            key,
-            ttl,
-            cancel,
-            lock_id: LockId::random()?,
-            sent: Duration::ZERO,
-            in_doubt: false,
-        })
-    }
-
-    fn attempt(&mut self, limit: Instant) -> Result<AcquireOutcome, LockError> {
-        let inner = &self.client.inner;
-        let now = inner.runtime.timer.now();
-        // A grant of the doubtful attempt would be spent by now: begin anew under another id.
-        if self.in_doubt && now >= self.sent + self.ttl.as_duration() {
-            let fresh = LockId::random()?;
-            self.undo();
-            self.lock_id = fresh;
-            self.in_doubt = false;
-        }
-        // While in doubt a grant may be the first attempt's, and its lease counts from then.
-        if !self.in_doubt {
-            self.sent = now;
-        }
-        let token = CancelToken::family(self.cancel, Some(limit));
-        // Until the store has answered, a panic of its code leaves the outcome unknown too.
-        let doubt = Doubt(self);
-        let answer =
-            doubt
-                .0
-                .client
-                .acquire(doubt.0.key, &doubt.0.lock_id, doubt.0.ttl, Some(&token));
-        std::mem::forget(doubt);
-        if let Err(error) = &answer {
-            self.in_doubt |= error.may_have_applied();
-        }
-        answer
-    }
-
-    /// Takes back what the attempts may have left.
-    fn undo(&self) {
-        if self.in_doubt {
-            let inner = &self.client.inner;
-            // The last attempt may have been applied as late as now.
-            let until = inner.runtime.timer.now() + self.ttl.as_duration();
-            inner.undo.add(self.key.clone(), self.lock_id, until);
-        }
-    }
-}
-
-/// Undoes the attempt if the store panics in it.
-struct Doubt<'a, 'b>(&'b mut Flight<'a>);
-
-impl Drop for Doubt<'_, '_> {
-    fn drop(&mut self) {
-        self.0.in_doubt = true;
-        self.0.undo();
-    }
-}
-
-/// How an attempt failed that may be repeated.
-enum Failure {
-    Locked(Option<Holder>),
-    Trouble(LockError),
-}
-
-impl Failure {
-    fn into_error(self, key: &Key, attempts: u32, waited: Duration) -> LockError {
-        match self {
-            Self::Locked(holder) => LockError::new(
-                ErrorCode::AcquisitionTimeout,
-                format!("the lock was held by somebody else for the whole wait ({attempts} attempts in {} ms)", waited.as_millis()),
-            )
-            .held_by(holder)
-            .nothing_applied(),
-            Self::Trouble(error) => error,
-        }
-        .after(attempts, waited)
-        .for_key(key)
-    }
-}
-
-fn cancelled() -> LockError {
-    LockError::new(ErrorCode::Aborted, "the wait for the lock was cancelled")
-}
-
-fn pause(cancel: Option<&CancelToken>, delay: Duration) {
-    let until = Some(deadline_after(delay));
-    match cancel {
-        Some(token) => token.sleep_until(until),
-        None => CancelToken::new().sleep_until(until),
-    }
-}
-
 /// The bare verbs: one attempt, one round trip. A guard does more for you; these are for bindings and for owners in several
 /// processes.
 impl Backend for Client {
@@ -499,6 +366,7 @@ impl Backend for Client {
         ttl: Ttl,
         cancel: Option<&CancelToken>,
     ) -> Result<AcquireOutcome, LockError> {
+        self.refuse_inherited()?;
         let outcome = self.inner.backend.acquire(key, lock_id, ttl, cancel)?;
         self.note_fence(key, &outcome);
         Ok(outcome)
@@ -509,6 +377,7 @@ impl Backend for Client {
         lock_id: &LockId,
         cancel: Option<&CancelToken>,
     ) -> Result<ReleaseOutcome, LockError> {
+        self.refuse_inherited()?;
         self.inner.backend.release(lock_id, cancel)
     }
 
@@ -518,10 +387,12 @@ impl Backend for Client {
         ttl: Ttl,
         cancel: Option<&CancelToken>,
     ) -> Result<ExtendOutcome, LockError> {
+        self.refuse_inherited()?;
         self.inner.backend.extend(lock_id, ttl, cancel)
     }
 
     fn is_locked(&self, key: &Key, cancel: Option<&CancelToken>) -> Result<bool, LockError> {
+        self.refuse_inherited()?;
         let locked = self.inner.backend.is_locked(key, cancel)?;
         self.clean_up();
         Ok(locked)
@@ -532,6 +403,7 @@ impl Backend for Client {
         by: LookupBy<'_>,
         cancel: Option<&CancelToken>,
     ) -> Result<Option<StoredLock>, LockError> {
+        self.refuse_inherited()?;
         self.inner.backend.find(by, cancel)
     }
 
@@ -540,6 +412,7 @@ impl Backend for Client {
     }
 
     fn check(&self, cancel: Option<&CancelToken>) -> Result<Vec<String>, LockError> {
+        self.refuse_inherited()?;
         let warnings = self.inner.backend.check(cancel)?;
         for warning in &warnings {
             self.warn(warning.clone());
@@ -548,13 +421,23 @@ impl Backend for Client {
     }
 
     fn setup_schema(&self, cancel: Option<&CancelToken>) -> Result<(), LockError> {
+        self.refuse_inherited()?;
         self.inner.backend.setup_schema(cancel)
     }
 
+    fn watch(&self, key: &Key, freed: Arc<dyn Fn() + Send + Sync>) -> Option<Watch> {
+        self.inner.backend.watch(key, freed)
+    }
+
     fn purge_expired(&self, limit: u32, cancel: Option<&CancelToken>) -> Result<u64, LockError> {
+        self.refuse_inherited()?;
         self.inner.backend.purge_expired(limit, cancel)
     }
 }
+
+/// A panic in user code leaves a client whole: what its mutexes guard is consistent whenever they are free.
+impl UnwindSafe for Client {}
+impl RefUnwindSafe for Client {}
 
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,7 @@ use crate::key::Key;
 use crate::lease::{Acquired, Fence, LockId, Ttl};
 use crate::lifecycle::{Leave, Lifecycle, Ring, Turn};
 use crate::options::{OnLost, OnReleaseError};
+use crate::queue::Queue;
 use crate::runtime::Runtime;
 use crate::timer::{Alarm, Ticket};
 use crate::wake::{Wake, WakeFd};
@@ -30,6 +32,10 @@ const START_AGAIN: Duration = Duration::from_millis(50);
 /// this process can no longer count on the lock.
 ///
 /// In a forked child an inherited guard answers errors, and its drop sends nothing: the lock stays the parent's.
+///
+/// **What is not dropped is not released**: a guard in a `static`, one given to `mem::forget`, and every guard when the program
+/// ends in `process::exit` or in a panic with `panic = "abort"`. A process that has ended renews nothing, so its locks are free
+/// after their TTL; for a guard that outlives its use in a running one set [`max_hold`](crate::LockOptions::max_hold).
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
@@ -54,12 +60,14 @@ pub(crate) struct Held {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) granted: Acquired,
     pub(crate) key: Key,
-    ticket: OnceLock<Ticket>,
-    bounds: Bounds,
-    runtime: Runtime,
-    on_lost: Option<OnLost>,
-    on_release_error: Option<OnReleaseError>,
-    pid: u32,
+    /// Set by [`Guard::new`].
+    pub(crate) ticket: OnceLock<Ticket>,
+    pub(crate) queue: Arc<Queue>,
+    pub(crate) bounds: Bounds,
+    pub(crate) runtime: Runtime,
+    pub(crate) on_lost: Option<OnLost>,
+    pub(crate) on_release_error: Option<OnReleaseError>,
+    pub(crate) pid: u32,
 }
 
 /// How long a guard's own calls may take.
@@ -70,30 +78,6 @@ pub(crate) struct Bounds {
 }
 
 impl Held {
-    pub(crate) fn new(
-        life: Lifecycle,
-        backend: Arc<dyn Backend>,
-        granted: Acquired,
-        key: Key,
-        bounds: Bounds,
-        runtime: Runtime,
-        on_lost: Option<OnLost>,
-        on_release_error: Option<OnReleaseError>,
-    ) -> Arc<Self> {
-        Arc::new(Self {
-            life,
-            backend,
-            granted,
-            key,
-            ticket: OnceLock::new(),
-            bounds,
-            runtime,
-            on_lost,
-            on_release_error,
-            pid: std::process::id(),
-        })
-    }
-
     pub(crate) fn now(&self) -> Duration {
         self.runtime.timer.now()
     }
@@ -309,10 +293,12 @@ impl Guard {
         if cancel.is_some_and(CancelToken::is_cancelled) {
             return Err(stopped(cancel).nothing_applied().for_key(&held.key));
         }
-        match held.life.begin_release(limit) {
+        // A cancel must end the wait for the guard's other calls too.
+        let _wake = cancel.map(|token| token.subscribe(Arc::new(Nudge(Arc::clone(held)))));
+        match held.life.begin_release(cancel, limit) {
             Turn::Send => {}
             Turn::Known => return Ok(false),
-            Turn::TimedOut => return Err(stopped(None).nothing_applied().for_key(&held.key)),
+            Turn::Stopped => return Err(stopped(cancel).nothing_applied().for_key(&held.key)),
         }
         // Whatever happens in the store's code, the guard must not stay in the middle of a release.
         let unwound = Unwound(&held.life);
@@ -321,6 +307,8 @@ impl Guard {
         let answer = held.backend.release(&held.granted.lock_id, Some(&token));
         std::mem::forget(unwound);
         held.life.end_release(answer.is_ok());
+        // Those of this client who wait for it need not hear of it from the store.
+        held.queue.freed(&held.key);
         match answer {
             Ok(ReleaseOutcome::Released) => Ok(true),
             Ok(ReleaseOutcome::Absent(_)) => Ok(false),
@@ -406,6 +394,10 @@ impl Drop for Guard {
         );
     }
 }
+
+/// As for [`Client`](crate::Client): a panic in user code leaves a guard whole.
+impl UnwindSafe for Guard {}
+impl RefUnwindSafe for Guard {}
 
 impl fmt::Debug for Guard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

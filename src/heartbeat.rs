@@ -40,26 +40,48 @@ fn beat(held: &Arc<Held>) {
 /// Sends one extend and applies its outcome, for the heartbeat and for [`Guard::extend`](crate::Guard::extend) alike.
 pub(crate) fn extend(held: &Arc<Held>, ttl: Ttl, token: &CancelToken) -> Result<bool, LockError> {
     let sent = held.now();
+    // Whatever happens in the store's code, no later extend or release may wait for this one.
+    let unwound = Unwound { held, sent, ttl };
     let answer = held.backend.extend(&held.granted.lock_id, ttl, Some(token));
+    std::mem::forget(unwound);
     let how = match &answer {
         Ok(ExtendOutcome::Extended(at)) => Extension::Extended(*at),
         Ok(ExtendOutcome::Absent(_)) => Extension::Absent,
         Err(e) if e.may_have_applied() => Extension::Unknown,
         Err(_) => Extension::Refused,
     };
+    let still = settle(held, sent, ttl, &how);
+    match answer {
+        Ok(_) => Ok(still),
+        Err(e) => Err(e.for_key(&held.key)),
+    }
+}
+
+/// Writes down what came of an extend; answers whether the lock is still held.
+fn settle(held: &Arc<Held>, sent: Duration, ttl: Ttl, how: &Extension) -> bool {
     let now = held.now();
     let retry = now + (ttl.as_duration() / 30).max(RETRY);
     let Effect {
         held: still,
         report,
         alarm,
-    } = held.life.end_extend(now, sent, ttl, &how, Some(retry));
+    } = held.life.end_extend(now, sent, ttl, how, Some(retry));
     held.after_loss(report);
     if let Some(at) = alarm {
         held.set_alarm(at);
     }
-    match answer {
-        Ok(_) => Ok(still),
-        Err(e) => Err(e.for_key(&held.key)),
+    still
+}
+
+/// Ends an extend whose store panicked: nobody knows what came of it.
+struct Unwound<'a> {
+    held: &'a Arc<Held>,
+    sent: Duration,
+    ttl: Ttl,
+}
+
+impl Drop for Unwound<'_> {
+    fn drop(&mut self) {
+        settle(self.held, self.sent, self.ttl, &Extension::Unknown);
     }
 }

@@ -1,6 +1,5 @@
 #![forbid(unsafe_code)]
-#![cfg_attr(docsrs, feature(doc_cfg))]
-//! Blocking distributed locks.
+#![doc = include_str!("../README.md")]
 
 mod backend;
 mod backoff;
@@ -16,11 +15,26 @@ mod key;
 mod keyspace;
 mod lease;
 mod lifecycle;
+#[cfg(all(test, loom))]
+mod lifecycle_model;
 mod limits;
 mod liveness;
+#[cfg(any(feature = "redis", feature = "postgres"))]
+#[allow(dead_code)]
+mod net;
 mod open;
 mod options;
+#[cfg(any(feature = "redis", feature = "postgres"))]
+#[allow(dead_code)]
+mod pool;
+#[cfg(feature = "postgres")]
+mod postgres;
 mod process;
+mod queue;
+#[cfg(feature = "redis")]
+mod redis;
+#[cfg(any(feature = "redis", feature = "postgres"))]
+mod resolve;
 mod runtime;
 #[cfg(feature = "sqlite")]
 mod sqlite;
@@ -30,12 +44,16 @@ mod telemetry;
 pub mod testkit;
 mod threads;
 mod timer;
+#[cfg(all(feature = "tls", any(feature = "redis", feature = "postgres")))]
+#[allow(dead_code)]
+mod tls;
 mod undo;
+mod wait;
 mod wake;
 
 pub use backend::{
     Absence, AcquireOutcome, Backend, Capabilities, ExtendOutcome, LookupBy, ReleaseOutcome,
-    TimeAuthority,
+    TimeAuthority, Watch,
 };
 pub use cancel::CancelToken;
 pub use client::Client;
@@ -54,6 +72,10 @@ pub use options::{
     Backoff, DEFAULT_ACQUIRE_TIMEOUT, DEFAULT_MAX_RETRIES, DEFAULT_RETRY_DELAY, DEFAULT_TTL,
     Jitter, LockOptions, ReleaseError,
 };
+#[cfg(feature = "postgres")]
+pub use postgres::PostgresBackend;
+#[cfg(feature = "redis")]
+pub use redis::RedisBackend;
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteBackend;
 pub use telemetry::{IncludeRaw, LockEvent, LockEventType, Telemetry};

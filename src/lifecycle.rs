@@ -178,8 +178,8 @@ pub(crate) enum Turn {
     Send,
     /// Another one was answered.
     Known,
-    /// The time was up before the guard came to rest.
-    TimedOut,
+    /// The caller's own token or time ended the wait before the guard came to rest.
+    Stopped,
 }
 
 /// The time by which the local belief ends before the store's: what clocks may drift and calls may take.
@@ -384,7 +384,7 @@ impl Lifecycle {
             }
             Extension::Refused => held = false,
         }
-        if !held && state.renew_at.is_none() && !state.due {
+        if !held && state.pace != Pace::Never && state.renew_at.is_none() && !state.due {
             state.renew_at = retry;
         }
         // A new lease may be over already, if the answer took that long.
@@ -419,12 +419,13 @@ impl Lifecycle {
     }
 
     /// Waits for the turn of a release and brings the guard to rest: no renewal is in flight or to come, and no callback
-    /// starts, once this has answered.
-    pub(crate) fn begin_release(&self, limit: Instant) -> Turn {
+    /// starts, once this has answered. Waits at most until `limit` or until `cancel` (whose owner must wake us).
+    pub(crate) fn begin_release(&self, cancel: Option<&CancelToken>, limit: Instant) -> Turn {
+        let cancelled = || cancel.is_some_and(CancelToken::is_cancelled);
         let mut state = self.state.lock();
         while state.phase == Phase::Releasing {
-            if Instant::now() >= limit {
-                return Turn::TimedOut;
+            if cancelled() || Instant::now() >= limit {
+                return Turn::Stopped;
             }
             self.changed.wait_until(&mut state, Some(limit));
         }
@@ -440,16 +441,17 @@ impl Lifecycle {
         }
         self.changed.notify_all();
         while state.beat != Beat::None || state.extending.is_some() {
-            if Instant::now() >= limit {
+            if cancelled() || Instant::now() >= limit {
                 state.phase = Phase::Unknown;
                 self.changed.notify_all();
-                return Turn::TimedOut;
+                return Turn::Stopped;
             }
             self.changed.wait_until(&mut state, Some(limit));
         }
         let patience = limit.min(Instant::now() + CALLBACK_PATIENCE);
         while matches!(state.report, Report::Running(thread) if thread != current_thread())
             && Instant::now() < patience
+            && !cancelled()
         {
             self.changed.wait_until(&mut state, Some(patience));
         }

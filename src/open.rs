@@ -223,9 +223,29 @@ impl ClientOptions {
             }
             #[cfg(not(feature = "sqlite"))]
             "sqlite" => Err(not_built("sqlite")),
+            #[cfg(feature = "redis")]
+            "redis" | "rediss" | "redis+unix" | "redis+sentinel" | "rediss+sentinel"
+            | "redis+cluster" | "rediss+cluster"
+                if url.contains(':') =>
+            {
+                Ok(Arc::new(crate::redis::RedisBackend::open(url, self)?))
+            }
+            #[cfg(not(feature = "redis"))]
+            "redis" | "rediss" | "redis+unix" | "redis+sentinel" | "rediss+sentinel"
+            | "redis+cluster" | "rediss+cluster" => Err(not_built("redis")),
+            #[cfg(feature = "postgres")]
+            "postgres" | "postgresql" => {
+                Ok(Arc::new(crate::postgres::PostgresBackend::open(url, self)?))
+            }
+            #[cfg(feature = "postgres")]
+            _ if crate::postgres::is_keyword_dsn(url) => {
+                Ok(Arc::new(crate::postgres::PostgresBackend::open(url, self)?))
+            }
+            #[cfg(not(feature = "postgres"))]
+            "postgres" | "postgresql" => Err(not_built("postgres")),
             // The scheme of a malformed URL may hold anything, a password too: it is not repeated.
             _ => Err(LockError::invalid(
-                "the URL's scheme is not one of redis, rediss, redis+unix, redis+sentinel, redis+cluster, postgres, postgresql, sqlite",
+                "the URL's scheme is not one of redis, rediss, redis+unix, redis+sentinel, rediss+sentinel, redis+cluster, rediss+cluster, postgres, postgresql, sqlite",
             )),
         }
     }

@@ -18,6 +18,9 @@ pub const DEFAULT_MAX_RETRIES: u32 = 10;
 /// The default delay before the first retry.
 pub const DEFAULT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
+/// No guard renews more often, so that a mistake in units does not spin.
+const MIN_HEARTBEAT: Duration = Duration::from_millis(1);
+
 /// How the delay between attempts grows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Backoff {
@@ -150,7 +153,7 @@ impl LockOptions {
         self
     }
 
-    /// How often the guard renews. Default a third of the ttl; must be shorter than the ttl.
+    /// How often the guard renews. Default a third of the ttl; must be shorter than the ttl; at least 1 ms.
     pub fn heartbeat(mut self, every: Duration) -> Self {
         self.heartbeat = Some(Some(every));
         self
@@ -228,7 +231,7 @@ impl LockOptions {
                     "the heartbeat interval is not shorter than the ttl: every renewal would come too late",
                 ));
             }
-            Some(Some(every)) => Pace::Every(every),
+            Some(Some(every)) => Pace::Every(every.max(MIN_HEARTBEAT)),
         };
         let max_retries = match (self.max_retries, self.acquire_timeout) {
             (Some(limit), _) => limit,
@@ -237,6 +240,11 @@ impl LockOptions {
         };
         if self.max_hold.is_some_and(|d| d.is_zero()) {
             return Err(LockError::invalid("max_hold is zero"));
+        }
+        if self.dispose_timeout.is_some_and(|d| d.is_zero()) {
+            return Err(LockError::invalid(
+                "dispose_timeout is zero: no drop could release the lock",
+            ));
         }
         Ok(Checked {
             ttl,

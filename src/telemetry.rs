@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use crate::backend::{
-    Absence, AcquireOutcome, Backend, Capabilities, ExtendOutcome, LookupBy, ReleaseOutcome,
+    Absence, AcquireOutcome, Backend, Capabilities, ExtendOutcome, LookupBy, ReleaseOutcome, Watch,
 };
 use crate::callbacks::guarded;
 use crate::cancel::CancelToken;
@@ -210,6 +210,15 @@ impl<B: Backend> Telemetry<B> {
     }
 }
 
+impl<B> Drop for Telemetry<B> {
+    fn drop(&mut self) {
+        // Closing the queue takes a mutex of its own, which a forked child may have inherited locked.
+        if std::process::id() != self.pid {
+            std::mem::forget(self.queue.get_mut().take());
+        }
+    }
+}
+
 /// Ends when the last sender is gone, after the events that were queued by then.
 fn tell(events: &Receiver<Raw>, callback: &OnEvent, include_raw: &IncludeRaw) {
     while let Ok(raw) = events.recv() {
@@ -338,6 +347,10 @@ impl<B: Backend> Backend for Telemetry<B> {
 
     fn setup_schema(&self, cancel: Option<&CancelToken>) -> Result<(), LockError> {
         self.inner.setup_schema(cancel)
+    }
+
+    fn watch(&self, key: &Key, freed: Arc<dyn Fn() + Send + Sync>) -> Option<Watch> {
+        self.inner.watch(key, freed)
     }
 
     fn purge_expired(&self, limit: u32, cancel: Option<&CancelToken>) -> Result<u64, LockError> {

@@ -19,6 +19,7 @@ pub(crate) trait Alarm: Send + Sync {
 /// A timer over one clock. Its thread starts with the first alarm and ends when the timer is dropped.
 pub(crate) struct Timer {
     shared: Arc<Shared>,
+    pid: u32,
 }
 
 struct Shared {
@@ -67,7 +68,10 @@ impl Timer {
         });
         let me: Arc<dyn Wake> = Arc::clone(&shared) as _;
         shared.clock.subscribe(Arc::downgrade(&me));
-        Self { shared }
+        Self {
+            shared,
+            pid: std::process::id(),
+        }
     }
 
     pub(crate) fn now(&self) -> Duration {
@@ -183,6 +187,10 @@ impl Wake for Shared {
 
 impl Drop for Timer {
     fn drop(&mut self) {
+        // A forked child has no thread to stop, and the mutex may be locked for ever.
+        if std::process::id() != self.pid {
+            return;
+        }
         self.shared.state.lock().stopped = true;
         self.shared.changed.notify_one();
     }

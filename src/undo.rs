@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::backend::Backend;
-use crate::callbacks::FailedRelease;
+use crate::callbacks::{FailedRelease, guarded};
 use crate::error::LockError;
 use crate::key::Key;
 use crate::lease::{LockId, random_bits};
@@ -92,7 +92,9 @@ impl Undo {
             };
             drop(state);
             // It ignores the caller's cancel: the caller is gone.
-            match self.backend.release(&entry.lock_id, None) {
+            let answer = guarded(|| self.backend.release(&entry.lock_id, None))
+                .unwrap_or_else(|| Err(LockError::internal("the store panicked during a release")));
+            match answer {
                 Ok(_) => self.state.lock().failures = 0,
                 Err(error) if self.runtime.timer.now() >= entry.until => {
                     self.give_up(&entry, error)

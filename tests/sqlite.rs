@@ -531,6 +531,26 @@ fn threads_of_one_backend_exclude_each_other() {
 }
 
 #[test]
+fn more_threads_than_connections_all_get_their_turn() {
+    let s = store();
+    let options = ClientOptions::new().operation_timeout(Duration::from_secs(300));
+    let b = open_with(&s.path, &options.pool_size(2));
+    std::thread::scope(|scope| {
+        for n in 0..100 {
+            let (b, k) = (&b, key(&format!("key {n}")));
+            scope.spawn(move || granted(b.acquire(&k, &id(), ttl(MINUTE), None)));
+        }
+    });
+    let files = std::fs::read_dir("/proc/self/fd")
+        .expect("our descriptors")
+        .filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok())
+        .filter(|target| target.starts_with(s.path.parent().expect("a directory")))
+        .count();
+    // A file and a log for each connection, one index for all.
+    assert!(files <= 2 * 2 + 1, "{files} descriptors");
+}
+
+#[test]
 fn urls_and_options_are_checked_without_touching_a_file() {
     for url in [
         "sqlite:",

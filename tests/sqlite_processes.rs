@@ -98,8 +98,10 @@ fn play_a_part() {
         "own key" => contend(&dir, &format!("key {number}"), &number),
         "traffic" => traffic(&dir),
         "clock" => step_the_clock(&dir),
+        "no descriptors" => without_descriptors(&dir),
         "fork" => fork::parent_stays(&dir),
         "fork and go" => fork::parent_goes(&dir),
+        "fork and lose" => fork::log_is_gone(&dir),
         "fork in traffic" => fork::in_the_middle(&dir),
         other => panic!("no part {other}"),
     }
@@ -210,8 +212,7 @@ fn traffic(dir: &Path) {
             if let Some((id, fence)) = attempt(&b, k, MINUTE).expect("an answer") {
                 log.write_all(format!("{k} {fence}\n").as_bytes())
                     .expect("the log");
-                // The test may have cleared the locks of the dead, ours among them.
-                let _ = b.release(&id, None).expect("an answer");
+                free(&b, &id);
             }
         }
     }
@@ -225,26 +226,23 @@ fn writers_killed_at_any_moment_repeat_no_fence() {
     let log = dir.path().join("grants");
     let size = || std::fs::metadata(&log).map_or(0, |m| m.len());
     let start = |n| Player::start("traffic", dir.path(), n, &[]);
-    let mut players: Vec<_> = (0..3).map(start).collect();
     let mut mine = Vec::new();
     for round in 0..20u64 {
+        let players: Vec<_> = (0..3).map(start).collect();
         let before = size();
         wait_for("traffic", || size() > before);
         std::thread::sleep(Duration::from_micros(round * 7919 % 5000));
-        let mut victim = std::mem::replace(&mut players[round as usize % 3], start(0));
-        victim.0.kill().expect("a signal");
-        victim.0.wait().expect("its end");
-        // What the dead one held would stay for its TTL.
+        drop(players);
+        // What the dead held would stay for its TTL.
         let c = rusqlite::Connection::open(dir.path().join("locks.db")).expect("the file");
-        c.busy_timeout(PATIENCE).expect("a timeout");
         c.execute("DELETE FROM syncguard_locks", [])
             .expect("cleared");
-        if let Some((id, fence)) = attempt(&b, "a", MINUTE).expect("an answer") {
-            mine.push(fence);
-            let _ = b.release(&id, None).expect("an answer");
-        }
+        let (id, fence) = attempt(&b, "a", MINUTE)
+            .expect("an answer")
+            .expect("a grant");
+        mine.push(fence);
+        free(&b, &id);
     }
-    drop(players);
     let mut seen: HashSet<(String, u64)> = mine.iter().map(|f| ("a".to_owned(), *f)).collect();
     let text = std::fs::read_to_string(&log).expect("the log");
     for line in text.lines() {
@@ -363,6 +361,45 @@ fn a_wall_clock_that_steps_neither_frees_nor_freezes() {
     Player::start("clock", dir.path(), 0, &env).finish("clock");
 }
 
+fn without_descriptors(dir: &Path) {
+    use nix::sys::resource::{Resource, setrlimit};
+    setrlimit(Resource::RLIMIT_NOFILE, 40, 40).expect("a limit");
+    let open_one = |n| {
+        let b = SqliteBackend::open(
+            &format!("sqlite:{}/{n}.db", dir.display()),
+            &ClientOptions::new(),
+        )
+        .expect("a good URL");
+        attempt(&b, "k", MINUTE).map(|taken| (b, taken.expect("a grant").0))
+    };
+    let (mut held, mut trouble) = (Vec::new(), None);
+    for n in 0..40 {
+        match open_one(n) {
+            Ok(lock) => held.push(lock),
+            Err(e) => {
+                trouble = Some(e);
+                break;
+            }
+        }
+    }
+    let trouble = trouble.expect("descriptors end");
+    assert_eq!(trouble.code(), ErrorCode::ServiceUnavailable, "{trouble}");
+    assert!(!trouble.may_have_applied());
+    // What was taken before stays valid and can be given back.
+    assert!(!held.is_empty());
+    for (b, id) in &held {
+        free(b, id);
+    }
+    drop(held);
+    assert!(open_one(100).is_ok());
+}
+
+#[test]
+fn a_process_without_descriptors_gets_a_clear_error() {
+    let dir = tempfile::tempdir().expect("a temp dir");
+    Player::start("no descriptors", dir.path(), 0, &[]).finish("no descriptors");
+}
+
 mod fork {
     use super::*;
     use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
@@ -461,6 +498,24 @@ mod fork {
         drop(inherited);
     }
 
+    /// Everybody has closed the file, and somebody's plain connection has deleted the log, before the child comes to it.
+    pub(super) fn log_is_gone(dir: &Path) {
+        let inherited = open(dir);
+        many(&inherited, "parent", 5);
+        let pid = child(|| {
+            wait_for("the end of the log", || dir.join("go").exists());
+            let error = attempt(&open(dir), "k", MINUTE).expect_err("out of date");
+            assert_eq!(error.code(), ErrorCode::Internal);
+            assert!(error.message().contains("out of date"), "{error}");
+            assert!(!error.may_have_applied());
+        });
+        drop(inherited);
+        intact(dir);
+        assert!(!dir.join("locks.db-shm").exists());
+        std::fs::write(dir.join("go"), "").expect("a mark");
+        assert_eq!(wait(pid), 0);
+    }
+
     pub(super) fn in_the_middle(dir: &Path) {
         let stop = std::sync::atomic::AtomicBool::new(false);
         let busy = open(dir);
@@ -512,7 +567,9 @@ fn a_child_outlives_the_parent_that_had_the_file_open() {
     let dir = tempfile::tempdir().expect("a temp dir");
     Player::start("fork and go", dir.path(), 0, &[]).finish("fork and go");
     std::fs::write(dir.path().join("parent gone"), "").expect("a mark");
-    // Opens while the early child alone holds the file.
+    // A plain connection that believes it is the last one deletes the log. Here the early child alone has the file open.
+    intact(dir.path());
+    // And an opener that believes it is the first one truncates the log's index.
     let b = open(dir.path());
     assert!(
         attempt(&b, "child false", MINUTE)
@@ -530,6 +587,12 @@ fn a_child_outlives_the_parent_that_had_the_file_open() {
         assert!(attempt(&b, &k, MINUTE).expect("an answer").is_none());
     }
     intact(dir.path());
+}
+
+#[test]
+fn a_child_whose_inheritance_is_out_of_date_is_told() {
+    let dir = tempfile::tempdir().expect("a temp dir");
+    Player::start("fork and lose", dir.path(), 0, &[]).finish("fork and lose");
 }
 
 #[test]

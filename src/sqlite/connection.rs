@@ -1,6 +1,6 @@
-//! Connections: how one is opened, how it waits, and the few that are kept.
+//! A connection: how it is opened and how it waits.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -74,6 +74,48 @@ pub(super) struct Handle {
 }
 
 impl Handle {
+    /// Opens the database at `path`, and makes it, its log and its tables where they are missing.
+    pub(super) fn open(path: &Path, inside: &Inside, limits: &Limits<'_>) -> Result<Self, Failure> {
+        let patience = Arc::new(Patience::default());
+        patience.begin(limits);
+        fork::adopt(inside, path, limits, &patience)?;
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+            | OpenFlags::SQLITE_OPEN_CREATE
+            | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let mut sqlite = Connection::open_with_flags(path, flags)?;
+        sqlite.set_prepared_statement_cache_capacity(STATEMENTS);
+        let who = Arc::clone(&patience);
+        sqlite.busy_handler(Some(move |tries| who.wait(tries)))?;
+        let who = Arc::clone(&patience);
+        sqlite.progress_handler(STEPS, Some(move || who.is_over()))?;
+        // The last one to close would delete the log and its index under a child that was forked and has yet to open them.
+        sqlite.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+        when_free(&patience, || schema::prepare(&sqlite))?;
+        let file = FileId::of(path).map_err(vanished)?;
+        let real = std::fs::canonicalize(path).map_err(vanished)?;
+        let shm = FileId::of(&beside(&real, "-shm")).map_err(vanished)?;
+        fork::note(inside, file, shm);
+        Ok(Self {
+            sqlite,
+            patience,
+            file,
+        })
+    }
+
+    pub(super) fn file(&self) -> FileId {
+        self.file
+    }
+
+    /// Begins a call.
+    pub(super) fn begin_call(&self, limits: &Limits<'_>) {
+        self.patience.begin(limits);
+    }
+
+    /// Ends it.
+    pub(super) fn end_call(&self) {
+        self.patience.end();
+    }
+
     /// Takes the right to write, waiting for it.
     pub(super) fn begin(&self) -> Result<(), Failure> {
         self.when_free(|| {
@@ -105,133 +147,8 @@ fn when_free<T>(
     }
 }
 
-/// The connections of one backend that nobody uses at the moment.
-pub(super) struct Pool {
-    path: PathBuf,
-    keep: usize,
-    idle: Mutex<Vec<Idle>>,
-}
-
-impl Pool {
-    pub(super) fn new(path: PathBuf, keep: usize) -> Self {
-        Self {
-            path,
-            keep,
-            idle: Mutex::new(Vec::new()),
-        }
-    }
-
-    pub(super) fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// A connection for one call.
-    pub(super) fn take(&self, inside: &Inside, limits: &Limits<'_>) -> Result<Handle, Failure> {
-        // Somebody may have moved or deleted the file: whoever opens it now sees another one, and so must we.
-        let file = FileId::of(&self.path).ok();
-        loop {
-            let idle = self.idle.lock().pop();
-            match idle.and_then(|mut idle| idle.handle.take()) {
-                Some(handle) if Some(handle.file) == file => {
-                    handle.patience.begin(limits);
-                    return Ok(handle);
-                }
-                Some(other) => drop(other),
-                None => return self.open(inside, limits),
-            }
-        }
-    }
-
-    /// Keeps a connection for the next call.
-    pub(super) fn put(&self, handle: Handle) {
-        handle.patience.end();
-        let mut idle = self.idle.lock();
-        if idle.len() < self.keep {
-            idle.push(Idle {
-                pid: std::process::id(),
-                handle: Some(handle),
-            });
-        }
-    }
-
-    /// Closes all idle ones.
-    pub(super) fn clear(&self) {
-        let all = std::mem::take(&mut *self.idle.lock());
-        drop(all);
-    }
-
-    fn open(&self, inside: &Inside, limits: &Limits<'_>) -> Result<Handle, Failure> {
-        let patience = Arc::new(Patience::default());
-        patience.begin(limits);
-        fork::adopt(inside, &self.path, limits, &patience)?;
-        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
-            | OpenFlags::SQLITE_OPEN_CREATE
-            | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let mut sqlite = Connection::open_with_flags(&self.path, flags)?;
-        sqlite.set_prepared_statement_cache_capacity(STATEMENTS);
-        let who = Arc::clone(&patience);
-        sqlite.busy_handler(Some(move |tries| who.wait(tries)))?;
-        let who = Arc::clone(&patience);
-        sqlite.progress_handler(STEPS, Some(move || who.is_over()))?;
-        // The last one to close would delete the log and its index under a child that was forked and has yet to open them.
-        sqlite.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
-        when_free(&patience, || schema::prepare(&sqlite))?;
-        let file = FileId::of(&self.path).map_err(vanished)?;
-        let real = std::fs::canonicalize(&self.path).map_err(vanished)?;
-        let shm = FileId::of(&beside(&real, "-shm")).map_err(vanished)?;
-        fork::note(inside, file, shm);
-        Ok(Handle {
-            sqlite,
-            patience,
-            file,
-        })
-    }
-}
-
 fn vanished(e: std::io::Error) -> LockError {
     LockError::unavailable("the lock file was removed while it was being opened")
         .with_source(e)
         .nothing_applied()
-}
-
-/// A connection nobody uses. In a forked child it is left open: SQLite must not be asked to close what it did not open.
-struct Idle {
-    pid: u32,
-    handle: Option<Handle>,
-}
-
-impl Drop for Idle {
-    fn drop(&mut self) {
-        if std::process::id() != self.pid {
-            std::mem::forget(self.handle.take());
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_commit_reaches_the_disk_and_the_log_stays() {
-        let dir = tempfile::tempdir().expect("a temp dir");
-        let path = dir.path().join("locks.db");
-        let pool = Pool::new(path.clone(), 1);
-        let limits =
-            Limits::enter(std::process::id(), Duration::from_secs(60), None).expect("time");
-        let inside = Inside::enter().expect("not forked");
-        let handle = pool.take(&inside, &limits).expect("a connection");
-        let pragma = |name: &str| {
-            let value = |row: &rusqlite::Row<'_>| row.get::<_, rusqlite::types::Value>(0);
-            handle
-                .sqlite
-                .query_row(&format!("PRAGMA {name}"), [], value)
-                .expect(name)
-        };
-        assert_eq!(pragma("synchronous"), 2.into());
-        assert_eq!(pragma("fullfsync"), 1.into());
-        assert_eq!(pragma("journal_mode"), "wal".to_owned().into());
-        drop(handle);
-        assert!(beside(&path, "-shm").exists() && beside(&path, "-wal").exists());
-    }
 }

@@ -91,7 +91,7 @@ pub(super) fn from_sqlite(error: rusqlite::Error, limits: &Limits<'_>) -> LockEr
         ),
         Sqlite::CannotOpen if out_of_descriptors() => new(
             ErrorCode::ServiceUnavailable,
-            "the process has no file descriptor left to open the lock file with",
+            NO_DESCRIPTORS,
         ),
         Sqlite::CannotOpen => new(
             ErrorCode::InvalidArgument,
@@ -107,8 +107,11 @@ pub(super) fn from_sqlite(error: rusqlite::Error, limits: &Limits<'_>) -> LockEr
     .with_source(error)
 }
 
+pub(super) const NO_DESCRIPTORS: &str =
+    "the process has no file descriptor left to open the lock file with";
+
 /// SQLite has one code for a wrong path and for a full descriptor table, and keeps the reason to itself.
-fn out_of_descriptors() -> bool {
+pub(super) fn out_of_descriptors() -> bool {
     std::fs::File::open("/dev/null").is_err_and(|e| {
         matches!(
             e.raw_os_error().map(nix::errno::Errno::from_raw),

@@ -29,10 +29,12 @@ const COUNT: u64 = u32::MAX as u64;
 pub(super) struct Inside(());
 
 impl Inside {
+    /// Enters, in the process `pid`, which the caller has compared already: asking costs a system call.
+    ///
     /// # Errors
     /// `Internal` in a child that was forked while another thread of its parent was inside.
-    pub(super) fn enter() -> Result<Self, LockError> {
-        let pid = u64::from(std::process::id()) << 32;
+    pub(super) fn enter(pid: u32) -> Result<Self, LockError> {
+        let pid = u64::from(pid) << 32;
         let mut seen = INSIDE.load(Ordering::Acquire);
         loop {
             let next = if seen & !COUNT == pid {

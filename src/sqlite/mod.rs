@@ -3,8 +3,10 @@
 mod connection;
 mod error;
 mod fork;
+mod pool;
 mod schema;
 mod sql;
+mod transaction;
 mod url;
 mod volume;
 
@@ -12,12 +14,12 @@ use std::fmt;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use rusqlite::{Connection, OptionalExtension, params, types::ValueRef};
+use rusqlite::params;
 
-use self::connection::{Handle, Pool};
-use self::error::Failure;
 use self::fork::Inside;
-use self::sql::{Live, Now, Stored};
+use self::pool::Pool;
+use self::sql::Stored;
+use self::transaction::next_fence;
 use crate::backend::{
     Absence, AcquireOutcome, Backend, Capabilities, ExtendOutcome, LookupBy, ReleaseOutcome,
 };
@@ -27,7 +29,7 @@ use crate::diagnostics::StoredLock;
 use crate::error::LockError;
 use crate::key::Key;
 use crate::keyspace::KeySpace;
-use crate::lease::{Acquired, Fence, Holder, LockId, Ttl};
+use crate::lease::{Acquired, Holder, LockId, Ttl};
 use crate::limits::Limits;
 use crate::liveness::CLEANUP_GUARD_MS;
 use crate::open::ClientOptions;
@@ -54,126 +56,20 @@ pub struct SqliteBackend {
 impl SqliteBackend {
     /// The store that `url` names. Does no I/O: the file is opened, and made, by the first call.
     ///
-    /// Uses [`ClientOptions::operation_timeout`] and [`ClientOptions::pool_size`]: how many connections are kept; there are
-    /// never more than concurrent callers.
+    /// Uses [`ClientOptions::operation_timeout`] and [`ClientOptions::pool_size`]: how many calls use the
+    /// file at a time; further ones wait, within their own timeout.
     ///
     /// # Errors
     /// `InvalidArgument` for a URL that names no file, or bad options.
     pub fn open(url: &str, options: &ClientOptions) -> Result<Self, LockError> {
         options.checked()?;
+        let pid = std::process::id();
         Ok(Self {
-            pid: std::process::id(),
-            pool: Pool::new(url::path(url)?, options.pool_size),
+            pid,
+            pool: Pool::new(pid, url::path(url)?, options.pool_size),
             keys: KeySpace::table(),
             timeout: options.operation_timeout,
             boot_id: OnceLock::new(),
-        })
-    }
-
-    /// Runs `work` on a connection of its own.
-    fn with_connection<T>(
-        &self,
-        limits: &Limits<'_>,
-        work: impl FnOnce(&Handle) -> Result<T, Failure>,
-    ) -> Result<T, LockError> {
-        let inside = Inside::enter()?;
-        let handle = self
-            .pool
-            .take(&inside, limits)
-            .map_err(|e| e.into_error(limits))?;
-        let result = work(&handle);
-        let spared = result
-            .as_ref()
-            .err()
-            .is_none_or(Failure::spares_the_connection);
-        if spared && handle.sqlite.is_autocommit() {
-            self.pool.put(handle);
-        }
-        result.map_err(|e| e.into_error(limits))
-    }
-
-    /// Runs `work` as the only writer. The clock is read when that is certain: a wait must not count against a lease.
-    fn write<T>(
-        &self,
-        cancel: Option<&CancelToken>,
-        work: impl FnOnce(&Connection, &Now<'_>) -> Result<T, Failure>,
-    ) -> Result<T, LockError> {
-        let limits = Limits::enter(self.pid, self.timeout, cancel)?;
-        self.with_connection(&limits, |handle| {
-            handle.begin()?;
-            let sqlite = &handle.sqlite;
-            let done = limits
-                .left()
-                .map_err(Failure::from)
-                .and_then(|_| work(sqlite, &self.now()?));
-            match done {
-                Ok(value) => match sqlite.prepare_cached(sql::COMMIT)?.execute([]) {
-                    Ok(_) => Ok(value),
-                    Err(e) => {
-                        // The log may hold the commit although its sync failed: who knows what a crash makes of it.
-                        let error = error::from_sqlite(e, &limits);
-                        if !sqlite.is_autocommit() {
-                            let _ = sqlite.execute_batch(sql::ROLLBACK);
-                        }
-                        Err(Failure::Commit(error))
-                    }
-                },
-                Err(e) => {
-                    if !sqlite.is_autocommit() {
-                        sqlite.prepare_cached(sql::ROLLBACK)?.execute([])?;
-                    }
-                    Err(e)
-                }
-            }
-        })
-    }
-
-    /// The one live lock that `statement` finds. A read of its own, without the right to write.
-    fn read(
-        &self,
-        statement: &str,
-        argument: &str,
-        cancel: Option<&CancelToken>,
-    ) -> Result<Option<Live>, LockError> {
-        let limits = Limits::enter(self.pid, self.timeout, cancel)?;
-        self.with_connection(&limits, |handle| {
-            handle.when_free(|| self.find_one(&handle.sqlite, statement, argument, None))
-        })
-        .map(|found| found.and_then(Stored::live))
-    }
-
-    /// Without `now`, the clock is read after the row.
-    fn find_one(
-        &self,
-        sqlite: &Connection,
-        statement: &str,
-        argument: &str,
-        now: Option<&Now<'_>>,
-    ) -> Result<Option<Stored>, Failure> {
-        let mut statement = sqlite.prepare_cached(statement)?;
-        let mut rows = statement.query([argument])?;
-        match (rows.next()?, now) {
-            (None, _) => Ok(None),
-            (Some(row), Some(now)) => Ok(Some(sql::judge(row, now)?)),
-            (Some(row), None) => Ok(Some(sql::judge(row, &self.now()?)?)),
-        }
-    }
-
-    fn now(&self) -> Result<Now<'_>, LockError> {
-        let boot_id = match self.boot_id.get() {
-            Some(id) => id,
-            None => {
-                let id = clock::boot_id().map_err(|e| {
-                    LockError::internal("the system does not say which boot this is")
-                        .with_source(e)
-                        .nothing_applied()
-                })?;
-                self.boot_id.get_or_init(|| id)
-            }
-        };
-        Ok(Now {
-            boot_id,
-            boot_ms: i64::try_from(clock::boot_time().as_millis()).unwrap_or(i64::MAX),
         })
     }
 }
@@ -340,37 +236,6 @@ impl Backend for SqliteBackend {
     }
 }
 
-impl SqliteBackend {
-    /// An id is stored once. A dead lock that has it makes room.
-    fn free_id(&self, sqlite: &Connection, id: &LockId, now: &Now<'_>) -> Result<(), Failure> {
-        if let Some(Stored::Live(_)) = self.find_one(sqlite, sql::BY_ID, id.as_str(), Some(now))? {
-            return Err(LockError::invalid(
-                "this lock id holds another key already; mint a new one for every lock",
-            )
-            .into());
-        }
-        sqlite
-            .prepare_cached(sql::DELETE_ID)?
-            .execute([id.as_str()])?;
-        Ok(())
-    }
-}
-
-/// The fence after the stored counter, before anything is written.
-fn next_fence(sqlite: &Connection, counter: &str) -> Result<Fence, Failure> {
-    let stored = sqlite
-        .prepare_cached(sql::READ_FENCE)?
-        .query_row([counter], |row| {
-            Ok(match row.get_ref(0)? {
-                ValueRef::Integer(n) => n,
-                // Not a counter: `after` refuses it as it does every negative one.
-                _ => -1,
-            })
-        })
-        .optional()?;
-    Ok(Fence::after(stored.unwrap_or(0))?)
-}
-
 fn absence(found: &Option<Stored>) -> Absence {
     match found {
         Some(Stored::Dead) => Absence::Expired,
@@ -382,7 +247,7 @@ impl Drop for SqliteBackend {
     fn drop(&mut self) {
         // In a child the connections are left alone, one by one. Here closing them is a use of SQLite like any other.
         if std::process::id() == self.pid {
-            let _inside = Inside::enter();
+            let _inside = Inside::enter(self.pid);
             self.pool.clear();
         }
     }

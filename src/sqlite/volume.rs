@@ -16,7 +16,7 @@ pub(super) fn warning(path: &Path) -> Option<String> {
 fn remote(path: &Path) -> Option<&'static str> {
     use nix::sys::statfs::{FsType, statfs};
 
-    /// From the kernel's `magic.h` and the file systems' own sources. The type of the constants differs between systems.
+    /// From the kernel's `magic.h` and the file systems' own sources.
     const REMOTE: [(i64, &str); 9] = [
         (0x6969, "NFS"),
         (0x517b, "SMB"),
@@ -29,9 +29,12 @@ fn remote(path: &Path) -> Option<&'static str> {
         (0x6573_5546, "FUSE"),
     ];
     let FsType(kind) = statfs(path).ok()?.filesystem_type();
+    // The width of the type differs between architectures.
+    #[allow(clippy::unnecessary_cast)]
+    let kind = kind as i64 & 0xffff_ffff;
     REMOTE
         .iter()
-        .find(|(magic, _)| *magic == (i64::from(kind) & 0xffff_ffff))
+        .find(|(magic, _)| *magic == kind)
         .map(|(_, name)| *name)
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::ManualClock;
 use crate::backend::{
-    Absence, AcquireOutcome, Backend, Capabilities, ExtendOutcome, LookupBy, ReleaseOutcome,
+    Absence, AcquireOutcome, Backend, Capabilities, ExtendOutcome, LookupBy, ReleaseOutcome, Watch,
 };
 use crate::cancel::CancelToken;
 use crate::clock::{BootClock, Clock, wall_ms};
@@ -77,6 +77,19 @@ struct State {
     once: HashMap<Verb, VecDeque<Fault>>,
     always: HashMap<Verb, Fault>,
     calls: HashMap<Verb, u64>,
+    watchers: HashMap<u64, (Key, Freed)>,
+    last_watcher: u64,
+}
+
+type Freed = Arc<dyn Fn() + Send + Sync>;
+
+/// Forgets a watcher.
+struct Unwatch(Arc<Shared>, u64);
+
+impl Drop for Unwatch {
+    fn drop(&mut self) {
+        self.0.state.lock().watchers.remove(&self.1);
+    }
 }
 
 impl MemoryBackend {
@@ -134,6 +147,11 @@ impl MemoryBackend {
             .get(&verb)
             .copied()
             .unwrap_or(0)
+    }
+
+    /// How many locks are stored, dead ones included.
+    pub fn stored(&self) -> usize {
+        self.shared.state.lock().locks.len()
     }
 
     /// Removes the lock of `key`, as if an operator had deleted it. Its fence counter stays.
@@ -194,7 +212,22 @@ impl MemoryBackend {
                 return Err(limits.overrun());
             }
         }
-        let answer = work(&mut self.shared.state.lock(), self.now_ms())?;
+        let mut state = self.shared.state.lock();
+        let held = state.locks.len();
+        let answer = work(&mut state, self.now_ms());
+        // A lock is removed in one place only; whom that may concern is called after the mutex.
+        let freed: Vec<Freed> = if state.locks.len() < held {
+            state
+                .watchers
+                .values()
+                .map(|(_, freed)| Arc::clone(freed))
+                .collect()
+        } else {
+            Vec::new()
+        };
+        drop(state);
+        freed.iter().for_each(|freed| freed());
+        let answer = answer?;
         if lose_reply {
             return Err(LockError::unavailable(
                 "the answer was lost; injected by the test",
@@ -354,6 +387,16 @@ impl Backend for MemoryBackend {
 
     fn capabilities(&self) -> Capabilities {
         Capabilities::new("memory")
+    }
+
+    fn watch(&self, key: &Key, freed: Freed) -> Option<Watch> {
+        let mut state = self.shared.state.lock();
+        state.last_watcher += 1;
+        let id = state.last_watcher;
+        state.watchers.insert(id, (key.clone(), Arc::clone(&freed)));
+        drop(state);
+        freed();
+        Some(Watch::new(Unwatch(Arc::clone(&self.shared), id)))
     }
 
     fn purge_expired(&self, limit: u32, cancel: Option<&CancelToken>) -> Result<u64, LockError> {

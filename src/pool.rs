@@ -1,0 +1,211 @@
+//! A bounded number of connections, handed out as slots that their user fills under its own deadline.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::error::{ErrorCode, LockError};
+use crate::limits::Limits;
+use crate::sync::{Condvar, Mutex};
+use crate::wake::Wake;
+
+/// Who asks for a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rank {
+    /// A renewal or a release: served first, and one slot is kept for it.
+    Upkeep,
+    Ordinary,
+}
+
+/// Slots for at most `size` connections. It makes none, tests none and drops none that was put back.
+pub(crate) struct Pool<C> {
+    size: usize,
+    state: Mutex<State<C>>,
+}
+
+struct State<C> {
+    /// The most recently used is last. Never more than the slots that are free.
+    idle: Vec<C>,
+    used: usize,
+    used_by_ordinary: usize,
+    /// A queue is empty whenever its rank could have a slot: what becomes free is handed over under the lock.
+    upkeep: VecDeque<Arc<Waiter>>,
+    ordinary: VecDeque<Arc<Waiter>>,
+}
+
+impl<C> State<C> {
+    fn has_room(&self, rank: Rank, size: usize) -> bool {
+        // A pool of one has nothing to keep.
+        let kept = usize::from(size > 1);
+        self.used < size && (rank == Rank::Upkeep || self.used_by_ordinary < size - kept)
+    }
+
+    fn occupy(&mut self, rank: Rank) {
+        self.used += 1;
+        self.used_by_ordinary += usize::from(rank == Rank::Ordinary);
+    }
+
+    fn vacate(&mut self, rank: Rank) {
+        self.used -= 1;
+        self.used_by_ordinary -= usize::from(rank == Rank::Ordinary);
+    }
+
+    fn queue(&mut self, rank: Rank) -> &mut VecDeque<Arc<Waiter>> {
+        match rank {
+            Rank::Upkeep => &mut self.upkeep,
+            Rank::Ordinary => &mut self.ordinary,
+        }
+    }
+
+    /// Gives what is free to those who wait for it, the first come first.
+    fn hand_over(&mut self, size: usize) {
+        for rank in [Rank::Upkeep, Rank::Ordinary] {
+            while self.has_room(rank, size) {
+                let Some(waiter) = self.queue(rank).pop_front() else {
+                    break;
+                };
+                self.occupy(rank);
+                waiter.grant();
+            }
+        }
+    }
+}
+
+impl<C: Send> Pool<C> {
+    /// A pool of `size` slots, at least one. Ordinary callers have one less, if there are two.
+    pub(crate) fn new(size: usize) -> Self {
+        Self {
+            size: size.max(1),
+            state: Mutex::new(State {
+                idle: Vec::new(),
+                used: 0,
+                used_by_ordinary: 0,
+                upkeep: VecDeque::new(),
+                ordinary: VecDeque::new(),
+            }),
+        }
+    }
+
+    /// A slot, waiting for one within `limits`.
+    ///
+    /// # Errors
+    /// [`ErrorCode::RateLimited`] if there was none to the deadline, [`ErrorCode::Aborted`] if cancelled; nothing was
+    /// sent in either case.
+    pub(crate) fn slot(&self, rank: Rank, limits: &Limits<'_>) -> Result<Slot<'_, C>, LockError> {
+        let mut state = self.state.lock();
+        if state.has_room(rank, self.size) {
+            state.occupy(rank);
+            let connection = state.idle.pop();
+            return Ok(self.fill(rank, connection));
+        }
+        let waiter = Arc::new(Waiter::default());
+        state.queue(rank).push_back(Arc::clone(&waiter));
+        drop(state);
+
+        let granted = {
+            let _subscription = limits
+                .cancel()
+                .map(|token| token.subscribe(Arc::clone(&waiter) as Arc<dyn Wake>));
+            waiter.wait(limits)
+        };
+        let mut state = self.state.lock();
+        // It may have been granted since; then it is ours, and nobody else was woken for it.
+        if !granted && !waiter.is_granted() {
+            state.queue(rank).retain(|w| !Arc::ptr_eq(w, &waiter));
+            return Err(self.exhausted(limits));
+        }
+        let connection = state.idle.pop();
+        Ok(self.fill(rank, connection))
+    }
+
+    fn fill(&self, rank: Rank, connection: Option<C>) -> Slot<'_, C> {
+        Slot {
+            pool: self,
+            rank,
+            connection,
+        }
+    }
+
+    fn exhausted(&self, limits: &Limits<'_>) -> LockError {
+        if limits.is_cancelled() {
+            return limits.overrun().nothing_applied();
+        }
+        LockError::new(
+            ErrorCode::RateLimited,
+            format!(
+                "all {} connections of the pool were busy for the operation's whole time; raise pool_size or call from fewer threads",
+                self.size
+            ),
+        )
+        .nothing_applied()
+    }
+}
+
+/// The right to one connection of the pool, until it is dropped.
+pub(crate) struct Slot<'a, C> {
+    pool: &'a Pool<C>,
+    rank: Rank,
+    connection: Option<C>,
+}
+
+impl<C> Slot<'_, C> {
+    /// The pooled connection; `None` if the slot is empty and its user must make one. What is not put back is dropped.
+    pub(crate) fn take(&mut self) -> Option<C> {
+        self.connection.take()
+    }
+
+    /// Gives a connection to the next user. Only after a clean exchange: one that saw a timeout, an EOF or a protocol
+    /// error is dropped instead.
+    pub(crate) fn put(&mut self, connection: C) {
+        self.connection = Some(connection);
+    }
+}
+
+impl<C> Drop for Slot<'_, C> {
+    fn drop(&mut self) {
+        let mut state = self.pool.state.lock();
+        state.vacate(self.rank);
+        if let Some(connection) = self.connection.take() {
+            state.idle.push(connection);
+        }
+        state.hand_over(self.pool.size);
+    }
+}
+
+/// Somebody in a queue. Its mutex is taken inside the pool's, never the other way round.
+#[derive(Default)]
+struct Waiter {
+    granted: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Waiter {
+    fn grant(&self) {
+        *self.granted.lock() = true;
+        self.changed.notify_one();
+    }
+
+    fn is_granted(&self) -> bool {
+        *self.granted.lock()
+    }
+
+    /// Whether it was granted a slot before the limits ended the wait.
+    fn wait(&self, limits: &Limits<'_>) -> bool {
+        let mut granted = self.granted.lock();
+        while !*granted && limits.left().is_ok() {
+            self.changed
+                .wait_until(&mut granted, Some(limits.deadline()));
+        }
+        *granted
+    }
+}
+
+impl Wake for Waiter {
+    fn wake(&self) {
+        // Taking the mutex makes sure that the waiter either sees the cancel or is already waiting.
+        drop(self.granted.lock());
+        self.changed.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests;

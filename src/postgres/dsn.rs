@@ -1,0 +1,470 @@
+//! Reading a Postgres URL or keyword DSN. No I/O, and no part of the text in an error but the names of options.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::error::LockError;
+use crate::net::Endpoint;
+
+const DEFAULT_PORT: u16 = 5432;
+const DEFAULT_APPLICATION: &str = "syncguard";
+
+/// Where and how to connect.
+pub(crate) struct Dsn {
+    pub(crate) hosts: Vec<Endpoint>,
+    pub(crate) user: String,
+    pub(crate) password: Option<String>,
+    pub(crate) database: String,
+    pub(crate) application: String,
+    pub(crate) ssl: SslMode,
+    pub(crate) root_cert: Option<PathBuf>,
+    pub(crate) binding: Binding,
+    /// Bounds a single attempt to connect in place of the client's option.
+    pub(crate) connect_timeout: Option<Duration>,
+    /// Whether a server that cannot write is passed over.
+    pub(crate) writable_only: bool,
+}
+
+/// How much TLS is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
+pub(crate) enum SslMode {
+    Disable,
+    /// Encrypted if the server can; says nothing about who the server is.
+    Prefer,
+    Require,
+    VerifyCa,
+    VerifyFull,
+}
+
+/// Whether SCRAM is tied to the TLS channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Binding {
+    Disable,
+    Prefer,
+    Require,
+}
+
+/// The raw options, in the order of precedence: what comes later wins.
+#[derive(Default)]
+struct Raw {
+    hosts: Option<String>,
+    ports: Option<String>,
+    user: Option<String>,
+    password: Option<String>,
+    database: Option<String>,
+    application: Option<String>,
+    ssl: Option<String>,
+    root_cert: Option<String>,
+    binding: Option<String>,
+    connect_timeout: Option<String>,
+    target: Option<String>,
+}
+
+impl Dsn {
+    /// Reads `postgres://…`, `postgresql://…` or `host=… user=…`.
+    pub(crate) fn parse(text: &str) -> Result<Self, LockError> {
+        let mut raw = Raw::default();
+        let rest = text
+            .strip_prefix("postgres://")
+            .or_else(|| text.strip_prefix("postgresql://"));
+        match rest {
+            Some(rest) => read_url(rest, &mut raw)?,
+            None if is_keyword_dsn(text) => read_keywords(text, &mut raw)?,
+            None => {
+                return Err(LockError::invalid(
+                    "not a Postgres URL: postgres://user:password@host:5432/database",
+                ));
+            }
+        }
+        raw.checked()
+    }
+}
+
+/// Whether the text is a list of `name=value`, as psql takes it.
+pub(crate) fn is_keyword_dsn(text: &str) -> bool {
+    text.split_once('=').is_some_and(|(name, _)| {
+        let name = name.trim();
+        !name.is_empty() && name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_')
+    })
+}
+
+impl Raw {
+    fn set(&mut self, name: &str, value: String) -> Result<(), LockError> {
+        if value.contains('\0') {
+            return Err(LockError::invalid("the URL holds a NUL (%00)"));
+        }
+        let field = match name {
+            "host" => &mut self.hosts,
+            "port" => &mut self.ports,
+            "user" => &mut self.user,
+            "password" => &mut self.password,
+            "dbname" => &mut self.database,
+            "application_name" => &mut self.application,
+            "sslmode" => &mut self.ssl,
+            "sslrootcert" => &mut self.root_cert,
+            "channel_binding" => &mut self.binding,
+            "connect_timeout" => &mut self.connect_timeout,
+            "target_session_attrs" => &mut self.target,
+            "options" => {
+                return Err(LockError::invalid(
+                    "the option \"options\" is not supported: session settings do not survive a pooler, and the ones that matter are set for every transaction",
+                ));
+            }
+            // A malformed URL may carry a secret where a name is expected.
+            _ if name.len() <= 40 && name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_') => {
+                return Err(LockError::invalid(format!(
+                    "unknown Postgres option \"{name}\""
+                )));
+            }
+            _ => {
+                return Err(LockError::invalid(
+                    "unknown Postgres option with a malformed name",
+                ));
+            }
+        };
+        *field = Some(value);
+        Ok(())
+    }
+
+    fn checked(self) -> Result<Dsn, LockError> {
+        let user = self.user.filter(|u| !u.is_empty()).ok_or_else(|| {
+            LockError::invalid("the Postgres URL names no user: postgres://user@host/database")
+        })?;
+        let ssl = match self.ssl.as_deref() {
+            None | Some("prefer") => SslMode::Prefer,
+            Some("disable") => SslMode::Disable,
+            Some("require") => SslMode::Require,
+            Some("verify-ca") => SslMode::VerifyCa,
+            Some("verify-full") => SslMode::VerifyFull,
+            Some(_) => {
+                return Err(one_of(
+                    "sslmode",
+                    "disable, prefer, require, verify-ca, verify-full",
+                ));
+            }
+        };
+        if cfg!(not(feature = "tls")) && ssl >= SslMode::Require {
+            return Err(LockError::invalid(
+                "sslmode asks for TLS, and this build of syncguard lacks the feature \"tls\"",
+            ));
+        }
+        let hosts = hosts(self.hosts.as_deref(), self.ports.as_deref())?;
+        if ssl >= SslMode::Require && hosts.iter().any(|h| matches!(h, Endpoint::Unix(_))) {
+            return Err(LockError::invalid(
+                "sslmode asks for TLS, which a unix socket does not have",
+            ));
+        }
+        Ok(Dsn {
+            hosts,
+            password: self.password,
+            database: self
+                .database
+                .filter(|d| !d.is_empty())
+                .unwrap_or_else(|| user.clone()),
+            user,
+            application: self
+                .application
+                .unwrap_or_else(|| DEFAULT_APPLICATION.to_owned()),
+            ssl,
+            root_cert: self.root_cert.map(PathBuf::from),
+            binding: match self.binding.as_deref() {
+                None | Some("prefer") => Binding::Prefer,
+                Some("disable") => Binding::Disable,
+                Some("require") => Binding::Require,
+                Some(_) => return Err(one_of("channel_binding", "disable, prefer, require")),
+            },
+            connect_timeout: match self.connect_timeout.as_deref().map(str::parse::<u32>) {
+                None | Some(Ok(0)) => None,
+                Some(Ok(seconds)) => Some(Duration::from_secs(seconds.into())),
+                Some(Err(_)) => {
+                    return Err(LockError::invalid(
+                        "connect_timeout is not a whole number of seconds",
+                    ));
+                }
+            },
+            writable_only: match self.target.as_deref() {
+                None | Some("any") => false,
+                Some("read-write" | "primary") => true,
+                Some(_) => {
+                    return Err(one_of("target_session_attrs", "any, read-write, primary"));
+                }
+            },
+        })
+    }
+}
+
+fn one_of(option: &str, values: &str) -> LockError {
+    LockError::invalid(format!("{option} must be one of {values}"))
+}
+
+/// `user:password@h1:p1,h2:p2/database?option=value&…`, after the scheme.
+fn read_url(rest: &str, raw: &mut Raw) -> Result<(), LockError> {
+    let (rest, query) = match rest.split_once('?') {
+        Some((rest, query)) => (rest, Some(query)),
+        None => (rest, None),
+    };
+    let (authority, database) = match rest.split_once('/') {
+        Some((authority, database)) => (authority, Some(database)),
+        None => (rest, None),
+    };
+    // The last @: a password may hold one, a host cannot.
+    let hosts = match authority.rsplit_once('@') {
+        Some((userinfo, hosts)) => {
+            let (user, password) = match userinfo.split_once(':') {
+                Some((user, password)) => (user, Some(password)),
+                None => (userinfo, None),
+            };
+            raw.set("user", decode(user)?)?;
+            if let Some(password) = password {
+                raw.set("password", decode(password)?)?;
+            }
+            hosts
+        }
+        None => authority,
+    };
+    if !hosts.is_empty() {
+        raw.set("host", decode(hosts)?)?;
+    }
+    if let Some(database) = database.filter(|d| !d.is_empty()) {
+        raw.set("dbname", decode(database)?)?;
+    }
+    for pair in query
+        .unwrap_or_default()
+        .split('&')
+        .filter(|p| !p.is_empty())
+    {
+        let (name, value) = pair
+            .split_once('=')
+            .ok_or_else(|| LockError::invalid("an option of the URL has no value"))?;
+        raw.set(&decode(name)?, decode(value)?)?;
+    }
+    Ok(())
+}
+
+fn decode(text: &str) -> Result<String, LockError> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(b) = rest.next() {
+        if b != b'%' {
+            bytes.push(b);
+            continue;
+        }
+        let hex = |b: Option<u8>| b.and_then(|b| char::from(b).to_digit(16));
+        match (hex(rest.next()), hex(rest.next())) {
+            (Some(high), Some(low)) => bytes.push((high * 16 + low) as u8),
+            _ => {
+                return Err(LockError::invalid(
+                    "the URL holds a % that is not followed by two hex digits; write %25 for a percent sign",
+                ));
+            }
+        }
+    }
+    String::from_utf8(bytes)
+        .map_err(|_| LockError::invalid("the URL decodes to something that is not UTF-8"))
+}
+
+/// `name = value` pairs, values in single quotes where they hold spaces, with backslash escapes.
+fn read_keywords(text: &str, raw: &mut Raw) -> Result<(), LockError> {
+    let mut chars = text.chars().peekable();
+    loop {
+        while chars.next_if(|c| c.is_ascii_whitespace()).is_some() {}
+        if chars.peek().is_none() {
+            return Ok(());
+        }
+        let mut name = String::new();
+        while let Some(c) = chars.next_if(|c| *c != '=' && !c.is_ascii_whitespace()) {
+            name.push(c);
+        }
+        while chars.next_if(|c| c.is_ascii_whitespace()).is_some() {}
+        if chars.next() != Some('=') {
+            return Err(LockError::invalid(
+                "the connection string is not a list of name=value",
+            ));
+        }
+        while chars.next_if(|c| c.is_ascii_whitespace()).is_some() {}
+        let quoted = chars.next_if_eq(&'\'').is_some();
+        let mut value = String::new();
+        loop {
+            match chars.next() {
+                Some('\\') => value.extend(chars.next()),
+                Some('\'') if quoted => break,
+                Some(c) if !quoted && c.is_ascii_whitespace() => break,
+                Some(c) => value.push(c),
+                None if quoted => {
+                    return Err(LockError::invalid(
+                        "the connection string ends inside a quoted value",
+                    ));
+                }
+                None => break,
+            }
+        }
+        raw.set(&name, value)?;
+    }
+}
+
+fn hosts(hosts: Option<&str>, ports: Option<&str>) -> Result<Vec<Endpoint>, LockError> {
+    let hosts: Vec<&str> = hosts
+        .filter(|h| !h.is_empty())
+        .ok_or_else(|| LockError::invalid("the Postgres URL names no host"))?
+        .split(',')
+        .collect();
+    let ports: Vec<u16> = match ports {
+        None => vec![DEFAULT_PORT],
+        Some(ports) => ports.split(',').map(port).collect::<Result<_, _>>()?,
+    };
+    if ports.len() != 1 && ports.len() != hosts.len() {
+        return Err(LockError::invalid(
+            "port must be one number, or one for every host",
+        ));
+    }
+    hosts
+        .iter()
+        .enumerate()
+        .map(|(i, host)| endpoint(host, *ports.get(i).unwrap_or(&ports[0])))
+        .collect()
+}
+
+fn endpoint(text: &str, default: u16) -> Result<Endpoint, LockError> {
+    if text.starts_with('/') {
+        // A directory, as everywhere in Postgres; a port may follow as in a URL.
+        let (dir, port) = match text.rsplit_once(':') {
+            Some((dir, digits)) => (dir, port(digits)?),
+            None => (text, default),
+        };
+        return Ok(Endpoint::Unix(
+            Path::new(dir).join(format!(".s.PGSQL.{port}")),
+        ));
+    }
+    let (host, digits) = match text.strip_prefix('[') {
+        Some(rest) => {
+            let (host, tail) = rest.split_once(']').ok_or_else(bad_host)?;
+            match tail.strip_prefix(':') {
+                Some(digits) => (host, Some(digits)),
+                None if tail.is_empty() => (host, None),
+                None => return Err(bad_host()),
+            }
+        }
+        // More than one colon is an IPv6 address without a port.
+        None => match text.split_once(':') {
+            Some((host, digits)) if !digits.contains(':') => (host, Some(digits)),
+            _ => (text, None),
+        },
+    };
+    if host.is_empty() || host.contains(|c: char| c.is_whitespace() || c == '@' || c == '/') {
+        return Err(bad_host());
+    }
+    Ok(Endpoint::Tcp {
+        host: host.to_owned(),
+        port: digits.map_or(Ok(default), port)?,
+    })
+}
+
+fn bad_host() -> LockError {
+    LockError::invalid("a host of the Postgres URL is empty or malformed")
+}
+
+fn port(digits: &str) -> Result<u16, LockError> {
+    match digits.parse() {
+        Ok(port) if port > 0 && digits.bytes().all(|b| b.is_ascii_digit()) => Ok(port),
+        _ => Err(LockError::invalid(
+            "a port of the Postgres URL is not a number from 1 to 65535",
+        )),
+    }
+}
+
+impl fmt::Debug for Dsn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Dsn")
+            .field("hosts", &self.hosts)
+            .field("ssl", &self.ssl)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tcp(host: &str, port: u16) -> Endpoint {
+        Endpoint::Tcp {
+            host: host.to_owned(),
+            port,
+        }
+    }
+
+    #[test]
+    fn urls_are_read() {
+        let dsn = Dsn::parse("postgres://app:p%40s@s@h1:6001,[::1]:6002,h3/locks?application_name=x&connect_timeout=3&target_session_attrs=primary&sslmode=disable").expect("a URL");
+        assert_eq!(
+            dsn.hosts,
+            [tcp("h1", 6001), tcp("::1", 6002), tcp("h3", 5432)]
+        );
+        assert_eq!(
+            (dsn.user.as_str(), dsn.password.as_deref()),
+            ("app", Some("p@s@s"))
+        );
+        assert_eq!(
+            (dsn.database.as_str(), dsn.application.as_str()),
+            ("locks", "x")
+        );
+        assert_eq!(dsn.connect_timeout, Some(Duration::from_secs(3)));
+        assert!(dsn.writable_only && dsn.ssl == SslMode::Disable);
+    }
+
+    #[test]
+    fn unix_sockets_are_directories() {
+        for text in [
+            "postgres://app@/db?host=/run/pg&port=6000",
+            "postgresql://app@%2Frun%2Fpg:6000/db",
+            "host=/run/pg port=6000 user=app dbname=db",
+            "host = '/run/pg' port=6000 user='a\\pp' dbname = db ",
+        ] {
+            let dsn = Dsn::parse(text).expect("a DSN");
+            assert_eq!(dsn.hosts, [Endpoint::Unix("/run/pg/.s.PGSQL.6000".into())]);
+            assert_eq!((dsn.user.as_str(), dsn.database.as_str()), ("app", "db"));
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_and_secrets_are_not() {
+        for (text, said) in [
+            ("postgres://", "user"),
+            ("postgres://app:hunter2@/db", "host"),
+            ("postgres://app:hunter2@h:65536/db", "port"),
+            ("postgres://app:hunter2@h:0/db", "port"),
+            ("postgres://app:hunter2@h:x/db", "port"),
+            ("postgres://app:hunter2@h:/db", "port"),
+            ("postgres://app:hunter2@h/db?colour=red", "colour"),
+            ("postgres://app:hunter2@h/db?options=-c", "options"),
+            ("postgres://app:hunter2@h/db?sslmode=allow", "sslmode"),
+            ("postgres://app:hunter2@h/db?sslmode", "no value"),
+            ("postgres://app:hunter2%00@h/db", "NUL"),
+            ("postgres://app:hunter2%zz@h/db", "%25"),
+            ("postgres://app:hunter2%ff@h/db", "UTF-8"),
+            ("postgres://app:hunter2@h,/db", "host"),
+            ("postgres://app:hunter2@[::1/db", "host"),
+            ("host=h user=app password='hunter2", "quoted"),
+            ("host=h user=app password=hunter2 hunter2", "name=value"),
+            ("postgres://app:hunter2@h/db?hunter2=x", "malformed"),
+            (
+                "postgres://app:hunter2@h/db?target_session_attrs=standby",
+                "target_session_attrs",
+            ),
+            (
+                "postgres://app:hunter2@h/db?connect_timeout=soon",
+                "connect_timeout",
+            ),
+            (
+                "postgres://app:hunter2@/db?host=/tmp&sslmode=require",
+                "unix",
+            ),
+            ("mysql://app:hunter2@h/db", "not a Postgres URL"),
+        ] {
+            let error = Dsn::parse(text).expect_err(text);
+            assert_eq!(error.code(), crate::ErrorCode::InvalidArgument);
+            assert!(error.message().contains(said), "{text}: {error}");
+            assert!(!error.to_string().contains("hunter2"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! The SQL of one pair of tables, with its names put in. Names are quoted here and nowhere else.
+
+use sha2::{Digest, Sha256};
+
+use crate::keyspace::{DEFAULT_FENCE_TABLE, DEFAULT_TABLE, TableNames};
+
+/// Part of every function's name. Raised when a body changes, so that two releases can use one database.
+const VERSION: u32 = 1;
+
+const SCHEMA: &str = include_str!("schema.sql");
+const FUNCTIONS: &str = include_str!("functions.sql");
+const INSPECT: &str = include_str!("inspect.sql");
+const SEPARATOR: &str = "\n----\n";
+/// What stands around a body in functions.sql.
+const BODY: &str = "$syncguard$";
+
+/// The table's schema, as the connection's search_path finds it; else where a new table would go. Operators are qualified:
+/// this runs before anything is known about the path.
+pub(crate) const RESOLVE: &str = "SELECT pg_catalog.pg_is_in_recovery(), coalesce((\
+    SELECT s.name::pg_catalog.text FROM pg_catalog.unnest(pg_catalog.current_schemas(false)) WITH ORDINALITY AS s(name, place) \
+      JOIN pg_catalog.pg_namespace n ON n.nspname OPERATOR(pg_catalog.=) s.name \
+      JOIN pg_catalog.pg_class c ON c.relnamespace OPERATOR(pg_catalog.=) n.oid \
+        AND c.relname OPERATOR(pg_catalog.=) $1::pg_catalog.name \
+      ORDER BY s.place LIMIT 1), pg_catalog.current_schema()::pg_catalog.text)";
+
+/// Everything that is sent for one pair of tables in one schema.
+#[derive(Debug)]
+pub(crate) struct Sql {
+    pub(crate) schema: String,
+    pub(crate) acquire: String,
+    pub(crate) extend: String,
+    pub(crate) release: String,
+    pub(crate) by_key: String,
+    pub(crate) by_id: String,
+    pub(crate) purge: String,
+    /// Creates the lock table with its unique index, and the fence table.
+    pub(crate) create_locks: String,
+    pub(crate) create_fences: String,
+    pub(crate) create_expiry_index: String,
+    pub(crate) functions: [Function; 3],
+}
+
+/// A function that `setup_schema` creates.
+#[derive(Debug)]
+pub(crate) struct Function {
+    pub(crate) name: String,
+    pub(crate) create: String,
+    /// The body, as the catalog shows it.
+    pub(crate) body: String,
+}
+
+impl Sql {
+    pub(crate) fn new(schema: &str, names: &TableNames) -> Self {
+        let q = |name: &str| format!("{}.{}", quote(schema), quote(name));
+        let (locks, fences) = (q(&names.lock), q(&names.fence));
+        let function_names =
+            ["acquire", "extend", "release"].map(|verb| function_name(verb, names));
+        let render = |template: &str| {
+            template
+                .replace("@LOCKS@", &locks)
+                .replace("@FENCES@", &fences)
+                .replace("@ACQUIRE@", &q(&function_names[0]))
+                .replace("@EXTEND@", &q(&function_names[1]))
+                .replace("@RELEASE@", &q(&function_names[2]))
+                .replace(
+                    "@LOCK_ID_INDEX@",
+                    &quote(&format!("idx_{}_lock_id", names.lock)),
+                )
+                .replace(
+                    "@EXPIRES_INDEX@",
+                    &quote(&format!("idx_{}_expires", names.lock)),
+                )
+        };
+        let mut tables = SCHEMA.split(SEPARATOR).map(render);
+        let mut table = || tables.next().unwrap_or_default();
+        let (create_locks, create_expiry_index, create_fences) = (table(), table(), table());
+        let mut creates = FUNCTIONS.split(SEPARATOR).map(render);
+        let functions = function_names.clone().map(|name| {
+            let create = creates.next().unwrap_or_default();
+            let body = create.split(BODY).nth(1).unwrap_or_default().to_owned();
+            Function { name, create, body }
+        });
+        let row = format!(
+            "SELECT t.lock_id, t.fence, t.expires_at_ms, t.acquired_at_ms, t.user_key, {NOW_MS} FROM {locks} t"
+        );
+        Self {
+            schema: schema.to_owned(),
+            acquire: format!("SELECT {}($1,$2,$3,$4,$5,$6,$7,$8)", q(&function_names[0])),
+            extend: format!("SELECT {}($1,$2,$3,$4)", q(&function_names[1])),
+            release: format!("SELECT {}($1,$2,$3)", q(&function_names[2])),
+            by_key: format!("{row} WHERE t.key OPERATOR(pg_catalog.=) $1"),
+            by_id: format!("{row} WHERE t.lock_id OPERATOR(pg_catalog.=) $1"),
+            purge: purge(&locks),
+            create_locks,
+            create_fences,
+            create_expiry_index,
+            functions,
+        }
+    }
+
+    pub(crate) fn inspect(&self) -> &'static str {
+        INSPECT
+    }
+}
+
+/// The server's clock in whole milliseconds, as the functions read it.
+const NOW_MS: &str = "pg_catalog.floor(pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) OPERATOR(pg_catalog.*) 1000)::pg_catalog.int8";
+
+/// Removes expired locks by the expiry index. Rows that anybody has locked are passed over. No advisory lock is needed: who
+/// acquires a key locks its row too, and finds it gone or not ours to remove. The condition stands twice because a row may
+/// change hands between the look and the lock.
+fn purge(locks: &str) -> String {
+    format!(
+        "WITH cutoff(ms) AS MATERIALIZED (SELECT {NOW_MS} OPERATOR(pg_catalog.-) $1), \
+         dead AS MATERIALIZED (SELECT t.key, t.lock_id FROM {locks} t \
+           WHERE t.expires_at_ms OPERATOR(pg_catalog.<=) (SELECT ms FROM cutoff) \
+           ORDER BY t.expires_at_ms LIMIT $2 FOR UPDATE OF t SKIP LOCKED), \
+         gone AS (DELETE FROM {locks} t USING dead \
+           WHERE t.key OPERATOR(pg_catalog.=) dead.key AND t.lock_id OPERATOR(pg_catalog.=) dead.lock_id \
+             AND t.expires_at_ms OPERATOR(pg_catalog.<=) (SELECT ms FROM cutoff) RETURNING 1) \
+         SELECT pg_catalog.count(*) FROM gone"
+    )
+}
+
+/// One function per verb, version and pair of tables; several pairs may live in one schema.
+fn function_name(verb: &str, names: &TableNames) -> String {
+    let base = format!("syncguard_v{VERSION}_{verb}");
+    if names.lock == DEFAULT_TABLE && names.fence == DEFAULT_FENCE_TABLE {
+        return base;
+    }
+    let digest = Sha256::digest(format!("{}\0{}", names.lock, names.fence).as_bytes());
+    let tail: String = digest[..8].iter().map(|b| format!("{b:02x}")).collect();
+    format!("{base}_{tail}")
+}
+
+/// The one way a name gets into a statement. What gets here from options is already limited to letters, digits and `_`; the
+/// schema that a search_path names is not.
+pub(crate) fn quote(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}

@@ -1,0 +1,262 @@
+//! From an endpoint to a session: TLS, authentication, and what the server says about itself.
+
+use bytes::BytesMut;
+use fallible_iterator::FallibleIterator;
+use postgres_protocol::authentication::md5_hash;
+use postgres_protocol::authentication::sasl::{
+    ChannelBinding, SCRAM_SHA_256, SCRAM_SHA_256_PLUS, ScramSha256,
+};
+use postgres_protocol::message::backend::{AuthenticationSaslBody, Message};
+use postgres_protocol::message::frontend;
+
+use super::dsn::{Binding, Dsn, SslMode};
+use super::error::{Refusal, Stage, garbled};
+use super::wire::{Channel, unsendable};
+use crate::error::{ErrorCode, LockError};
+use crate::limits::Limits;
+use crate::net::{Endpoint, Socket};
+
+/// A server that asks for more rounds than this wants our processor, not our proof.
+const MAX_SCRAM_ROUNDS: u32 = 1_000_000;
+
+/// What cancels a query of a session.
+#[derive(Clone, Debug)]
+pub(crate) struct CancelKey {
+    pub(crate) process: i32,
+    pub(crate) secret: i32,
+}
+
+/// Connects and authenticates. Nothing of the caller's was sent if it fails.
+pub(crate) fn session(
+    dsn: &Dsn,
+    #[cfg(feature = "tls")] tls: &crate::tls::Tls,
+    endpoint: &Endpoint,
+    limits: &Limits<'_>,
+) -> Result<(Channel, CancelKey), LockError> {
+    let mut socket = Socket::connect(endpoint, limits)?;
+    let encrypted = match endpoint {
+        Endpoint::Tcp { host, .. } if dsn.ssl > SslMode::Disable && cfg!(feature = "tls") => {
+            let accepted = ask_for_tls(dsn, &mut socket, limits)?;
+            #[cfg(feature = "tls")]
+            if accepted {
+                socket.encrypt(tls, host, limits)?;
+            }
+            let _ = host;
+            accepted
+        }
+        _ => false,
+    };
+    let mut session = Session {
+        dsn,
+        channel: Channel::new(socket),
+        // A password is said aloud only where nobody listens, or where the caller turned TLS off.
+        private: encrypted || matches!(endpoint, Endpoint::Unix(_)) || dsn.ssl == SslMode::Disable,
+    };
+    let key = session.log_in(limits).map_err(LockError::nothing_applied)?;
+    Ok((session.channel, key))
+}
+
+fn ask_for_tls(dsn: &Dsn, socket: &mut Socket, limits: &Limits<'_>) -> Result<bool, LockError> {
+    let mut out = BytesMut::new();
+    frontend::ssl_request(&mut out);
+    socket
+        .write_all(&out, limits)
+        .map_err(LockError::nothing_applied)?;
+    // Exactly one byte: whatever follows in the clear must not be taken for something said under TLS.
+    let mut answer = [0; 1];
+    socket
+        .read(&mut answer, limits)
+        .map_err(LockError::nothing_applied)?;
+    match answer[0] {
+        b'S' => Ok(true),
+        b'N' if dsn.ssl == SslMode::Prefer => Ok(false),
+        b'N' => Err(LockError::unavailable(
+            "the server does not speak TLS, and sslmode asks for it",
+        )
+        .nothing_applied()),
+        _ => Err(garbled().nothing_applied()),
+    }
+}
+
+struct Session<'a> {
+    dsn: &'a Dsn,
+    channel: Channel,
+    private: bool,
+}
+
+impl Session<'_> {
+    fn log_in(&mut self, limits: &Limits<'_>) -> Result<CancelKey, LockError> {
+        let mut out = BytesMut::new();
+        let parameters = [
+            ("user", self.dsn.user.as_str()),
+            ("database", self.dsn.database.as_str()),
+            ("application_name", self.dsn.application.as_str()),
+            ("client_encoding", "UTF8"),
+        ];
+        frontend::startup_message(parameters, &mut out).map_err(unsendable)?;
+        self.channel.send(&out, limits)?;
+        let mut key = None;
+        let mut bound = false;
+        loop {
+            match self.next(limits)? {
+                Message::AuthenticationOk => {
+                    if self.dsn.binding == Binding::Require && !bound {
+                        return Err(denied(
+                            "channel_binding=require, and the server did not ask for it",
+                        ));
+                    }
+                }
+                Message::AuthenticationCleartextPassword => {
+                    if !self.private {
+                        return Err(denied(
+                            "the server asks for the password in the clear; use sslmode=require, or sslmode=disable if the network is yours",
+                        ));
+                    }
+                    let password = self.password()?.as_bytes().to_vec();
+                    self.answer(limits, |out| frontend::password_message(&password, out))?;
+                }
+                Message::AuthenticationMd5Password(body) => {
+                    let hash = md5_hash(
+                        self.dsn.user.as_bytes(),
+                        self.password()?.as_bytes(),
+                        body.salt(),
+                    );
+                    self.answer(limits, |out| {
+                        frontend::password_message(hash.as_bytes(), out)
+                    })?;
+                }
+                Message::AuthenticationSasl(body) => bound = self.scram(&body, limits)?,
+                Message::BackendKeyData(body) => {
+                    key = Some(CancelKey {
+                        process: body.process_id(),
+                        secret: body.secret_key(),
+                    });
+                }
+                Message::ParameterStatus(body) => {
+                    let name = body.name().map_err(|_| garbled())?;
+                    let value = body.value().map_err(|_| garbled())?;
+                    if name == "client_encoding" && value != "UTF8" {
+                        return Err(LockError::invalid(
+                            "the server or pooler does not talk UTF8 with us",
+                        ));
+                    }
+                }
+                Message::ReadyForQuery(body) if body.status() == b'I' => {
+                    // A pooler without query cancel may send none.
+                    return Ok(key.unwrap_or(CancelKey {
+                        process: 0,
+                        secret: 0,
+                    }));
+                }
+                Message::AuthenticationGss
+                | Message::AuthenticationSspi
+                | Message::AuthenticationKerberosV5
+                | Message::AuthenticationScmCredential => {
+                    return Err(denied(
+                        "the server asks for Kerberos or SSPI; only trust, password, md5, SCRAM and certificates of the network are known here",
+                    ));
+                }
+                _ => return Err(garbled()),
+            }
+        }
+    }
+
+    /// SCRAM-SHA-256 up to the server's proof. Says whether it was tied to the TLS channel.
+    fn scram(
+        &mut self,
+        body: &AuthenticationSaslBody,
+        limits: &Limits<'_>,
+    ) -> Result<bool, LockError> {
+        let (mut plain, mut plus) = (false, false);
+        let mut mechanisms = body.mechanisms();
+        while let Some(name) = mechanisms.next().map_err(|_| garbled())? {
+            plain |= name == SCRAM_SHA_256;
+            plus |= name == SCRAM_SHA_256_PLUS;
+        }
+        let proof = match self.dsn.binding {
+            Binding::Disable => None,
+            _ => self.channel.socket.channel_binding(),
+        };
+        let (mechanism, binding) = match proof {
+            Some(proof) if plus => (
+                SCRAM_SHA_256_PLUS,
+                ChannelBinding::tls_server_end_point(proof),
+            ),
+            _ if self.dsn.binding == Binding::Require => {
+                return Err(denied(
+                    "channel_binding=require, and server or connection cannot do it",
+                ));
+            }
+            Some(_) => (SCRAM_SHA_256, ChannelBinding::unrequested()),
+            None => (SCRAM_SHA_256, ChannelBinding::unsupported()),
+        };
+        if !plus && !plain {
+            return Err(denied("the server asks for a SASL mechanism unknown here"));
+        }
+        let mut scram = ScramSha256::new(self.password()?.as_bytes(), binding);
+        self.answer(limits, |out| {
+            frontend::sasl_initial_response(mechanism, scram.message(), out)
+        })?;
+        match self.next(limits)? {
+            Message::AuthenticationSaslContinue(body) => {
+                if rounds(body.data()).is_none_or(|n| n > MAX_SCRAM_ROUNDS) {
+                    return Err(garbled());
+                }
+                scram.update(body.data()).map_err(|_| garbled())?;
+            }
+            _ => return Err(garbled()),
+        }
+        self.answer(limits, |out| frontend::sasl_response(scram.message(), out))?;
+        match self.next(limits)? {
+            Message::AuthenticationSaslFinal(body) => scram.finish(body.data()).map_err(|_| {
+                denied("the server could not prove that it knows the password's hash")
+            })?,
+            _ => return Err(garbled()),
+        }
+        Ok(mechanism == SCRAM_SHA_256_PLUS)
+    }
+
+    fn password(&self) -> Result<&str, LockError> {
+        self.dsn
+            .password
+            .as_deref()
+            .ok_or_else(|| denied("the server asks for a password, and the URL has none"))
+    }
+
+    fn answer(
+        &mut self,
+        limits: &Limits<'_>,
+        encode: impl FnOnce(&mut BytesMut) -> std::io::Result<()>,
+    ) -> Result<(), LockError> {
+        let mut out = BytesMut::new();
+        encode(&mut out).map_err(unsendable)?;
+        self.channel.send(&out, limits)
+    }
+
+    fn next(&mut self, limits: &Limits<'_>) -> Result<Message, LockError> {
+        loop {
+            match self.channel.receive(limits)? {
+                Message::NoticeResponse(_) => {}
+                Message::ErrorResponse(body) => {
+                    let refusal = Refusal::read(body.fields()).map_err(|_| garbled())?;
+                    return Err(refusal.into_error(Stage::Startup));
+                }
+                message => return Ok(message),
+            }
+        }
+    }
+}
+
+/// The iteration count in the server's first SCRAM message.
+fn rounds(message: &[u8]) -> Option<u32> {
+    std::str::from_utf8(message)
+        .ok()?
+        .split(',')
+        .find_map(|part| part.strip_prefix("i="))?
+        .parse()
+        .ok()
+}
+
+fn denied(message: &str) -> LockError {
+    LockError::new(ErrorCode::AuthFailed, message).nothing_applied()
+}

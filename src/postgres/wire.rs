@@ -1,0 +1,191 @@
+//! Messages over a socket: encoding requests, reading replies within bounds, and the few binary values we use.
+
+use bytes::{Bytes, BytesMut};
+use fallible_iterator::FallibleIterator;
+use postgres_protocol::IsNull;
+use postgres_protocol::message::backend::{DataRowBody, Header, Message};
+use postgres_protocol::message::frontend;
+
+use super::error::garbled;
+use crate::error::LockError;
+use crate::limits::Limits;
+use crate::net::Socket;
+
+/// No message of ours is near it; a length beyond it is garbage or an attack on our memory.
+const MAX_MESSAGE: usize = 1 << 20;
+const CHUNK: usize = 4096;
+
+const TEXT: u32 = 25;
+const INT8: u32 = 20;
+
+/// A value sent with a statement.
+#[derive(Clone, Copy)]
+pub(crate) enum Param<'a> {
+    Text(&'a str),
+    Int8(i64),
+}
+
+/// Appends a statement to run once, without a name: a pooler may give the next one to another session.
+pub(crate) fn statement(
+    out: &mut BytesMut,
+    sql: &str,
+    params: &[Param<'_>],
+) -> Result<(), LockError> {
+    let types = params.iter().map(|p| match p {
+        Param::Text(_) => TEXT,
+        Param::Int8(_) => INT8,
+    });
+    frontend::parse("", sql, types, out).map_err(unsendable)?;
+    frontend::bind(
+        "",
+        "",
+        [1],
+        params,
+        |param, buf| {
+            match param {
+                Param::Text(text) => buf.extend_from_slice(text.as_bytes()),
+                Param::Int8(n) => buf.extend_from_slice(&n.to_be_bytes()),
+            }
+            Ok(IsNull::No)
+        },
+        [1],
+        out,
+    )
+    .map_err(|_| unsendable("a parameter"))?;
+    frontend::execute("", 0, out).map_err(unsendable)
+}
+
+/// Only a NUL in a text or a length over 2 GiB gets here, and neither passes the doors.
+pub(crate) fn unsendable(_: impl Sized) -> LockError {
+    LockError::internal("a statement that cannot be encoded").nothing_applied()
+}
+
+/// A socket and what was read from it beyond the last message.
+pub(crate) struct Channel {
+    pub(crate) socket: Socket,
+    input: BytesMut,
+}
+
+impl Channel {
+    pub(crate) fn new(socket: Socket) -> Self {
+        Self {
+            socket,
+            input: BytesMut::with_capacity(CHUNK),
+        }
+    }
+
+    pub(crate) fn send(&mut self, bytes: &[u8], limits: &Limits<'_>) -> Result<(), LockError> {
+        self.socket.write_all(bytes, limits)
+    }
+
+    /// The next message.
+    pub(crate) fn receive(&mut self, limits: &Limits<'_>) -> Result<Message, LockError> {
+        loop {
+            if let Some(header) = Header::parse(&self.input).map_err(|_| garbled())? {
+                if usize::try_from(header.len()).map_or(true, |len| len > MAX_MESSAGE) {
+                    return Err(garbled());
+                }
+            }
+            if let Some(message) = Message::parse(&mut self.input).map_err(|_| garbled())? {
+                return Ok(message);
+            }
+            let mut chunk = [0; CHUNK];
+            let n = self.socket.read(&mut chunk, limits)?;
+            self.input.extend_from_slice(&chunk[..n]);
+        }
+    }
+
+    /// Whether the connection may be used again: nothing came that nobody asked for.
+    pub(crate) fn is_quiet(&mut self) -> bool {
+        self.input.is_empty() && self.socket.is_quiet()
+    }
+}
+
+/// A row of binary values.
+pub(crate) struct Row(Vec<Option<Bytes>>);
+
+impl Row {
+    pub(crate) fn read(body: &DataRowBody) -> Result<Self, LockError> {
+        let bytes = body.buffer_bytes();
+        body.ranges()
+            .map(|range| Ok(range.map(|r| bytes.slice(r))))
+            .collect()
+            .map(Self)
+            .map_err(|_| garbled())
+    }
+
+    /// The fields of the composite value that is the row's only column.
+    pub(crate) fn record(&self) -> Result<Self, LockError> {
+        let whole = self.get(0)?.ok_or_else(garbled)?;
+        let mut rest = whole;
+        let mut fields = Vec::new();
+        let count = take4(&mut rest)?;
+        for _ in 0..count {
+            let _type = take4(&mut rest)?;
+            let len = take4(&mut rest)? as i32;
+            if len < 0 {
+                fields.push(None);
+                continue;
+            }
+            let (field, tail) = rest.split_at_checked(len as usize).ok_or_else(garbled)?;
+            fields.push(Some(Bytes::copy_from_slice(field)));
+            rest = tail;
+        }
+        Ok(Self(fields))
+    }
+
+    fn get(&self, i: usize) -> Result<Option<&[u8]>, LockError> {
+        Ok(self.0.get(i).ok_or_else(garbled)?.as_deref())
+    }
+
+    pub(crate) fn text(&self, i: usize) -> Result<Option<&str>, LockError> {
+        self.get(i)?
+            .map(|b| std::str::from_utf8(b).map_err(|_| garbled()))
+            .transpose()
+    }
+
+    pub(crate) fn int8(&self, i: usize) -> Result<Option<i64>, LockError> {
+        self.get(i)?
+            .map(|b| b.try_into().map(i64::from_be_bytes).map_err(|_| garbled()))
+            .transpose()
+    }
+
+    pub(crate) fn bool(&self, i: usize) -> Result<bool, LockError> {
+        match self.get(i)? {
+            Some([0]) => Ok(false),
+            Some([1]) => Ok(true),
+            _ => Err(garbled()),
+        }
+    }
+}
+
+fn take4(rest: &mut &[u8]) -> Result<u32, LockError> {
+    let (head, tail) = rest.split_first_chunk::<4>().ok_or_else(garbled)?;
+    *rest = tail;
+    Ok(u32::from_be_bytes(*head))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(bytes: &[u8]) -> Row {
+        Row(vec![Some(Bytes::copy_from_slice(bytes))])
+    }
+
+    #[test]
+    fn records_are_read_and_cut_ones_refused() {
+        let mut bytes = vec![0, 0, 0, 3];
+        bytes.extend([0, 0, 0, 16, 0, 0, 0, 1, 1]);
+        bytes.extend([0, 0, 0, 25, 0, 0, 0, 2, b'o', b'k']);
+        bytes.extend([0, 0, 0, 20, 255, 255, 255, 255]);
+        let record = row(&bytes).record().expect("a record");
+        assert!(record.bool(0).expect("a bool"));
+        assert_eq!(record.text(1).expect("a text"), Some("ok"));
+        assert_eq!(record.int8(2).expect("a null"), None);
+        assert!(record.int8(3).is_err() && record.int8(1).is_err());
+        for cut in 0..bytes.len() {
+            assert!(row(&bytes[..cut]).record().is_err(), "{cut}");
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! Names to addresses, with a deadline.
+//!
+//! `getaddrinfo` has no timeout and cannot be cancelled. It runs on a few helper threads, and a caller waits for its answer
+//! within its own limits. Callers of the same name share a lookup, so that one hung name costs one helper.
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::cancel::deadline_after;
+use crate::error::{ErrorCode, LockError};
+use crate::limits::Limits;
+use crate::process::PerProcess;
+use crate::sync::{Condvar, Mutex};
+use crate::threads;
+use crate::wake::Wake;
+
+/// How many lookups a process makes at a time.
+const HELPERS: usize = 4;
+/// How long a helper without work stays.
+const IDLE: Duration = Duration::from_secs(10);
+/// A lookup that has run longer may be hung: the next caller of its name starts another.
+const STALE: Duration = Duration::from_secs(10);
+
+type Answer = Result<Vec<SocketAddr>, String>;
+type Lookup = Box<dyn Fn(&str) -> Answer + Send + Sync>;
+
+static RESOLVER: PerProcess<Arc<Resolver>> = PerProcess::new();
+
+/// The addresses of `host`, in the system's order of preference. A literal address asks nobody.
+///
+/// # Errors
+/// `ServiceUnavailable` if the name has none, `NetworkTimeout` at the deadline, `Aborted` if cancelled. Nothing was sent.
+pub(crate) fn addresses(
+    host: &str,
+    port: u16,
+    limits: &Limits<'_>,
+) -> Result<Vec<SocketAddr>, LockError> {
+    let bare = host
+        .strip_prefix('[')
+        .and_then(|h| h.strip_suffix(']'))
+        .unwrap_or(host);
+    if let Ok(ip) = bare.parse::<IpAddr>() {
+        return Ok(vec![SocketAddr::new(ip, port)]);
+    }
+    if bare.is_empty() || bare.contains('\0') {
+        return Err(LockError::invalid(
+            "the host name is empty or has a NUL in it",
+        ));
+    }
+    let mut found = RESOLVER
+        .get(|| Resolver::new(Box::new(system)))
+        .resolve(bare, limits)?;
+    for address in &mut found {
+        address.set_port(port);
+    }
+    Ok(found)
+}
+
+fn system(host: &str) -> Answer {
+    match (host, 0).to_socket_addrs() {
+        Ok(found) => Ok(found.collect()),
+        Err(e) => Err(e.to_string()),
+    }
+}
+
+struct Resolver {
+    lookup: Lookup,
+    state: Mutex<State>,
+    work: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<Arc<Ticket>>,
+    running: Vec<(Instant, Arc<Ticket>)>,
+    helpers: usize,
+    idle: usize,
+}
+
+/// One lookup and everybody who waits for it.
+struct Ticket {
+    host: String,
+    state: Mutex<TicketState>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct TicketState {
+    answer: Option<Answer>,
+    callers: usize,
+}
+
+impl Resolver {
+    fn new(lookup: Lookup) -> Arc<Self> {
+        Arc::new(Self {
+            lookup,
+            state: Mutex::new(State::default()),
+            work: Condvar::new(),
+        })
+    }
+
+    fn resolve(
+        self: &Arc<Self>,
+        host: &str,
+        limits: &Limits<'_>,
+    ) -> Result<Vec<SocketAddr>, LockError> {
+        let ticket = self.enqueue(host)?;
+        let answer = {
+            // Subscribing may wake at once, so it comes before the ticket's mutex.
+            let _subscription = limits
+                .cancel()
+                .map(|token| token.subscribe(Arc::clone(&ticket) as Arc<dyn Wake>));
+            ticket.wait(limits)
+        };
+        self.leave(&ticket);
+        match answer {
+            Some(Ok(found)) if !found.is_empty() => Ok(found),
+            Some(Ok(_)) => Err(LockError::unavailable(format!(
+                "the host name {host:?} has no address"
+            ))
+            .nothing_applied()),
+            Some(Err(why)) => Err(LockError::unavailable(format!(
+                "the host name {host:?} cannot be resolved: {why}"
+            ))
+            .nothing_applied()),
+            None if limits.is_cancelled() => Err(limits.overrun().nothing_applied()),
+            None => Err(LockError::new(
+                ErrorCode::NetworkTimeout,
+                format!("the system's resolver gave no answer for the host name {host:?} in time"),
+            )
+            .nothing_applied()),
+        }
+    }
+
+    /// Joins a lookup of the same name or queues a new one, and sees to it that somebody works on it.
+    fn enqueue(self: &Arc<Self>, host: &str) -> Result<Arc<Ticket>, LockError> {
+        let mut state = self.state.lock();
+        let shared = state
+            .waiting
+            .iter()
+            .chain(
+                state
+                    .running
+                    .iter()
+                    .filter(|(since, _)| since.elapsed() < STALE)
+                    .map(|(_, ticket)| ticket),
+            )
+            .find(|ticket| ticket.host == host);
+        if let Some(ticket) = shared {
+            ticket.state.lock().callers += 1;
+            return Ok(Arc::clone(ticket));
+        }
+        // More work than idle helpers can take: another one, as long as there may be.
+        if state.idle <= state.waiting.len() && state.helpers < HELPERS {
+            let me = Arc::clone(self);
+            match threads::spawn("syncguard-dns", move || me.help()) {
+                Ok(_) => state.helpers += 1,
+                Err(e) if state.helpers == 0 => {
+                    return Err(LockError::new(
+                        ErrorCode::RateLimited,
+                        "no thread could be started to resolve a host name",
+                    )
+                    .with_source(e)
+                    .nothing_applied());
+                }
+                Err(_) => {}
+            }
+        }
+        let ticket = Arc::new(Ticket {
+            host: host.to_owned(),
+            state: Mutex::new(TicketState {
+                answer: None,
+                callers: 1,
+            }),
+            changed: Condvar::new(),
+        });
+        state.waiting.push_back(Arc::clone(&ticket));
+        drop(state);
+        self.work.notify_one();
+        Ok(ticket)
+    }
+
+    /// The last caller takes a lookup that nobody has begun out of the queue: hung helpers do not make it grow.
+    fn leave(&self, ticket: &Arc<Ticket>) {
+        let mut state = self.state.lock();
+        let callers = {
+            let mut shared = ticket.state.lock();
+            shared.callers -= 1;
+            shared.callers
+        };
+        if callers == 0 {
+            state.waiting.retain(|t| !Arc::ptr_eq(t, ticket));
+        }
+    }
+
+    fn help(&self) {
+        let mut state = self.state.lock();
+        loop {
+            let Some(ticket) = state.waiting.pop_front() else {
+                let until = deadline_after(IDLE);
+                state.idle += 1;
+                while state.waiting.is_empty() && Instant::now() < until {
+                    self.work.wait_until(&mut state, Some(until));
+                }
+                state.idle -= 1;
+                if state.waiting.is_empty() {
+                    state.helpers -= 1;
+                    return;
+                }
+                continue;
+            };
+            state.running.push((Instant::now(), Arc::clone(&ticket)));
+            drop(state);
+            let answer = (self.lookup)(&ticket.host);
+            state = self.state.lock();
+            state.running.retain(|(_, t)| !Arc::ptr_eq(t, &ticket));
+            ticket.state.lock().answer = Some(answer);
+            ticket.changed.notify_all();
+        }
+    }
+}
+
+impl Ticket {
+    fn wait(&self, limits: &Limits<'_>) -> Option<Answer> {
+        let mut state = self.state.lock();
+        while state.answer.is_none() && limits.left().is_ok() {
+            self.changed.wait_until(&mut state, Some(limits.deadline()));
+        }
+        state.answer.clone()
+    }
+}
+
+impl Wake for Ticket {
+    fn wake(&self) {
+        // Taking the mutex makes sure that the caller either sees the cancel or is already waiting.
+        drop(self.state.lock());
+        self.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests;

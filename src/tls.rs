@@ -1,0 +1,292 @@
+//! TLS for a socket: which certificates are accepted, and the session itself.
+
+mod binding;
+mod der;
+mod verify;
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use nix::poll::PollFlags;
+use rustls::client::Resumption;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore};
+
+use crate::error::LockError;
+use crate::limits::Limits;
+use crate::net::{Wire, broken, hung_up, is_not_yet};
+use crate::sync::Mutex;
+
+/// What is asked of the server's certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verify {
+    /// A trusted issuer, and the host's name in it.
+    Full,
+    /// A trusted issuer; any name.
+    Authority,
+    /// Nothing. Whoever sits in between can read and change everything.
+    Nothing,
+}
+
+/// How connections are put under TLS. Clones share the roots.
+#[derive(Clone)]
+pub(crate) struct Tls(Arc<Shared>);
+
+struct Shared {
+    verify: Verify,
+    ca_file: Option<PathBuf>,
+    /// Made at the first session. A failure is not kept: the file may be there the next time.
+    config: Mutex<Option<Arc<ClientConfig>>>,
+}
+
+impl Tls {
+    /// Trusts the certificates in `ca_file`, or the system's. Reads nothing yet.
+    pub(crate) fn new(verify: Verify, ca_file: Option<PathBuf>) -> Self {
+        Self(Arc::new(Shared {
+            verify,
+            ca_file,
+            config: Mutex::new(None),
+        }))
+    }
+
+    fn config(&self) -> Result<Arc<ClientConfig>, LockError> {
+        let mut kept = self.0.config.lock();
+        if let Some(config) = &*kept {
+            return Ok(Arc::clone(config));
+        }
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = Arc::new(self.build(provider)?);
+        *kept = Some(Arc::clone(&config));
+        Ok(config)
+    }
+
+    fn build(&self, provider: Arc<CryptoProvider>) -> Result<ClientConfig, LockError> {
+        let algorithms = provider.signature_verification_algorithms;
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|e| LockError::internal("TLS cannot be set up").with_source(e))?;
+        let roots = match (self.0.verify, &self.0.ca_file) {
+            (Verify::Nothing, _) => None,
+            (_, Some(file)) => Some(roots_in(file)?),
+            (_, None) => Some(system_roots()?),
+        };
+        let mut config = match (self.0.verify, roots) {
+            (Verify::Full, Some(roots)) => builder.with_root_certificates(roots),
+            (_, roots) => builder
+                .dangerous()
+                .with_custom_certificate_verifier(Arc::new(verify::Lenient { roots, algorithms })),
+        }
+        .with_no_client_auth();
+        // Connections are pooled: a resumed session would save little.
+        config.resumption = Resumption::disabled();
+        Ok(config)
+    }
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tls")
+            .field("verify", &self.0.verify)
+            .field("ca_file", &self.0.ca_file)
+            .finish()
+    }
+}
+
+fn roots_in(file: &Path) -> Result<RootCertStore, LockError> {
+    let unusable = |why: String| {
+        LockError::invalid(format!(
+            "the TLS CA file {} cannot be used: {why}",
+            file.display()
+        ))
+    };
+    // Reading a pipe or a terminal would block without end.
+    let is_file = std::fs::metadata(file).map_err(|e| unusable(e.to_string()))?;
+    if !is_file.is_file() {
+        return Err(unusable("it is not a file".to_owned()));
+    }
+    let pem = std::fs::read(file).map_err(|e| unusable(e.to_string()))?;
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(&pem) {
+        let certificate = certificate.map_err(|e| unusable(format!("it is not PEM: {e}")))?;
+        roots
+            .add(certificate)
+            .map_err(|e| unusable(e.to_string()))?;
+    }
+    if roots.is_empty() {
+        return Err(unusable("there is no certificate in it".to_owned()));
+    }
+    Ok(roots)
+}
+
+fn system_roots() -> Result<RootCertStore, LockError> {
+    let mut roots = RootCertStore::empty();
+    // Some system stores have entries that nobody can read; the others count.
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    if roots.is_empty() {
+        return Err(LockError::invalid(
+            "the system has no trusted TLS roots; install its CA certificates or name a CA file",
+        ));
+    }
+    Ok(roots)
+}
+
+/// A connection under TLS. It does not own the socket. Dropping it sends nothing.
+pub(crate) struct Session(ClientConnection);
+
+impl Session {
+    pub(crate) fn handshake(
+        wire: &mut Wire,
+        tls: &Tls,
+        host: &str,
+        limits: &Limits<'_>,
+    ) -> Result<Self, LockError> {
+        let config = tls.config()?;
+        let connection = ClientConnection::new(config, server_name(host)?)
+            .map_err(|e| verify::explain(&e, "could not begin").with_source(e))?;
+        let mut session = Self(connection);
+        while session.0.is_handshaking() {
+            session.flush(wire, limits)?;
+            if session.0.is_handshaking() && !session.receive(wire, limits)? {
+                return Err(LockError::unavailable(
+                    "the server closed the connection in the TLS handshake; it may not speak TLS on this port",
+                ));
+            }
+        }
+        session.flush(wire, limits)?;
+        Ok(session)
+    }
+
+    pub(crate) fn write_all(
+        &mut self,
+        wire: &mut Wire,
+        bytes: &[u8],
+        limits: &Limits<'_>,
+    ) -> Result<(), LockError> {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let taken = io::Write::write(&mut self.0.writer(), rest).map_err(broken)?;
+            rest = &rest[taken..];
+            self.flush(wire, limits)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn read(
+        &mut self,
+        wire: &mut Wire,
+        into: &mut [u8],
+        limits: &Limits<'_>,
+    ) -> Result<usize, LockError> {
+        loop {
+            limits.left()?;
+            match io::Read::read(&mut self.0.reader(), into) {
+                Ok(0) => return Err(hung_up()),
+                Ok(n) => return Ok(n),
+                Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Err(hung_up()),
+                Err(e) if is_not_yet(&e) => {}
+                Err(e) => return Err(broken(e)),
+            }
+            // An answer to the peer's own messages, such as a new key.
+            self.flush(wire, limits)?;
+            if !self.receive(wire, limits)? {
+                return Err(hung_up());
+            }
+        }
+    }
+
+    /// Whether nothing is to be read but messages of TLS itself: servers send tickets after the handshake.
+    pub(crate) fn is_quiet(&mut self, wire: &Wire) -> bool {
+        // A peer that goes on sending such messages is not quiet.
+        for _ in 0..4 {
+            match self.0.process_new_packets() {
+                Ok(state) if state.plaintext_bytes_to_read() > 0 || state.peer_has_closed() => {
+                    return false;
+                }
+                Ok(_) => {}
+                Err(_) => return false,
+            }
+            match self.0.read_tls(&mut Raw(wire)) {
+                Ok(0) => return false,
+                Ok(_) => {}
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return e.kind() == io::ErrorKind::WouldBlock,
+            }
+        }
+        false
+    }
+
+    pub(crate) fn channel_binding(&self) -> Option<Vec<u8>> {
+        binding::end_point(self.0.peer_certificates()?.first()?)
+    }
+
+    /// Sends what TLS has to say.
+    fn flush(&mut self, wire: &mut Wire, limits: &Limits<'_>) -> Result<(), LockError> {
+        while self.0.wants_write() {
+            limits.left()?;
+            match self.0.write_tls(&mut Raw(wire)) {
+                Ok(_) => {}
+                Err(e) if is_not_yet(&e) => wire.wait(PollFlags::POLLOUT, limits)?,
+                Err(e) => return Err(broken(e)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes in what the peer has sent; `false` at the end of the stream.
+    fn receive(&mut self, wire: &mut Wire, limits: &Limits<'_>) -> Result<bool, LockError> {
+        wire.wait(PollFlags::POLLIN, limits)?;
+        match self.0.read_tls(&mut Raw(wire)) {
+            Ok(0) => return Ok(false),
+            Ok(_) => {}
+            Err(e) if is_not_yet(&e) => return Ok(true),
+            Err(e) => return Err(broken(e)),
+        }
+        let phase = if self.0.is_handshaking() {
+            "handshake failed"
+        } else {
+            "connection broke"
+        };
+        if let Err(e) = self.0.process_new_packets() {
+            // The alert tells the peer why. Nobody waits for it.
+            let _ = self.0.write_tls(&mut Raw(wire));
+            return Err(verify::explain(&e, phase).with_source(e));
+        }
+        Ok(true)
+    }
+}
+
+fn server_name(host: &str) -> Result<ServerName<'static>, LockError> {
+    let bare = host
+        .strip_prefix('[')
+        .and_then(|h| h.strip_suffix(']'))
+        .unwrap_or(host)
+        .trim_end_matches('.');
+    ServerName::try_from(bare.to_owned())
+        .map_err(|_| LockError::invalid(format!("no TLS certificate can name the host {host:?}")))
+}
+
+/// Single attempts on the socket, for rustls.
+struct Raw<'a>(&'a Wire);
+
+impl io::Read for Raw<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.0.try_recv(into)
+    }
+}
+
+impl io::Write for Raw<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.try_send(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

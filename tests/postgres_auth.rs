@@ -1,0 +1,286 @@
+//! Getting in: passwords, TLS, unix sockets, and what is said when one does not.
+#![cfg(feature = "postgres")]
+
+#[path = "support/postgres.rs"]
+mod support;
+
+use std::time::Duration;
+
+use support::Server;
+use syncguard::*;
+
+fn ask(url: &str, options: &ClientOptions) -> Result<bool, LockError> {
+    let options = options
+        .clone()
+        .schema("s")
+        .operation_timeout(Duration::from_secs(30))
+        .connect_timeout(Duration::from_secs(30));
+    PostgresBackend::open(url, &options)?.is_locked(&Key::new("k").expect("a key"), None)
+}
+
+/// A server whose TCP door asks for the method that a role's name says, and whose unix socket is open.
+fn guarded(settings: &[&str]) -> Server {
+    let server = Server::start(settings);
+    server
+        .open(&ClientOptions::new().schema("s"))
+        .setup_schema(None)
+        .expect("set-up");
+    for (role, encryption) in [
+        ("scram", "scram-sha-256"),
+        ("md5", "md5"),
+        ("password", "scram-sha-256"),
+        ("nobody", "scram-sha-256"),
+    ] {
+        server.sql(&format!("SET password_encryption = '{encryption}'; CREATE ROLE {role} LOGIN SUPERUSER PASSWORD 'sesame'"));
+    }
+    let hba = "local all all trust\nhost all postgres 127.0.0.1/32 trust\nhost all scram 127.0.0.1/32 scram-sha-256\n\
+               host all md5 127.0.0.1/32 md5\nhost all password 127.0.0.1/32 password\n";
+    std::fs::write(server.data().join("pg_hba.conf"), hba).expect("the rules");
+    server.sql("SELECT pg_reload_conf()");
+    // The postmaster reads the file in its own time.
+    support::wait_for("the rules hold", || {
+        let url = format!(
+            "postgres://nobody@127.0.0.1:{}/postgres?sslmode=disable",
+            server.port
+        );
+        (ask(&url, &ClientOptions::new()).err()?.code() == ErrorCode::AuthFailed).then_some(())
+    });
+    server
+}
+
+#[test]
+fn passwords() {
+    let server = guarded(&[]);
+    let url = |user: &str, password: &str, more: &str| {
+        format!(
+            "postgres://{user}:{password}@127.0.0.1:{}/postgres?{more}",
+            server.port
+        )
+    };
+    for role in ["scram", "md5", "password"] {
+        assert_eq!(
+            ask(
+                &url(role, "sesame", "sslmode=disable"),
+                &ClientOptions::new()
+            )
+            .ok(),
+            Some(false),
+            "{role}"
+        );
+        for wrong in ["hunter2", ""] {
+            let error = ask(&url(role, wrong, "sslmode=disable"), &ClientOptions::new())
+                .expect_err("refused");
+            assert_eq!(error.code(), ErrorCode::AuthFailed, "{role}: {error}");
+            let text = format!("{error} {error:?}");
+            assert!(
+                !text.contains("hunter2") && !text.contains("sesame"),
+                "{text}"
+            );
+            assert!(!error.may_have_applied());
+        }
+        let none = format!(
+            "postgres://{role}@127.0.0.1:{}/postgres?sslmode=disable",
+            server.port
+        );
+        assert_eq!(
+            ask(&none, &ClientOptions::new()).map_err(|e| e.code()),
+            Err(ErrorCode::AuthFailed)
+        );
+    }
+    // In the clear only to whom the caller said so.
+    let error = ask(
+        &url("password", "sesame", "sslmode=prefer"),
+        &ClientOptions::new(),
+    )
+    .expect_err("in the clear");
+    assert!(
+        error.code() == ErrorCode::AuthFailed && error.message().contains("in the clear"),
+        "{error}"
+    );
+    // No rule, no role, no database.
+    assert_eq!(
+        ask(
+            &url("nobody", "sesame", "sslmode=disable"),
+            &ClientOptions::new()
+        )
+        .map_err(|e| e.code()),
+        Err(ErrorCode::AuthFailed)
+    );
+    let missing = format!(
+        "postgres://postgres@127.0.0.1:{}/nowhere?sslmode=disable",
+        server.port
+    );
+    let error = ask(&missing, &ClientOptions::new()).expect_err("no database");
+    assert_eq!(error.code(), ErrorCode::InvalidArgument, "{error}");
+    // The unix socket, by URL and by keywords.
+    assert_eq!(
+        ask(&server.unix_url(), &ClientOptions::new()).ok(),
+        Some(false)
+    );
+    let keywords = format!(
+        "host={} port={} user=postgres dbname=postgres",
+        server.path().display(),
+        server.port
+    );
+    assert_eq!(ask(&keywords, &ClientOptions::new()).ok(), Some(false));
+    // Too many connections.
+    server.sql("ALTER ROLE scram CONNECTION LIMIT 0; ALTER ROLE scram NOSUPERUSER");
+    assert_eq!(
+        ask(
+            &url("scram", "sesame", "sslmode=disable"),
+            &ClientOptions::new()
+        )
+        .map_err(|e| e.code()),
+        Err(ErrorCode::RateLimited)
+    );
+    // A server without TLS, and a caller who insists: nothing is said to it.
+    #[cfg(feature = "tls")]
+    for mode in ["require", "verify-ca", "verify-full"] {
+        let error = ask(
+            &url("md5", "sesame", &format!("sslmode={mode}")),
+            &ClientOptions::new(),
+        )
+        .expect_err("no TLS");
+        assert!(
+            error.code() == ErrorCode::ServiceUnavailable && error.message().contains("TLS"),
+            "{mode}: {error}"
+        );
+    }
+}
+
+#[cfg(feature = "tls")]
+#[test]
+fn tls() {
+    let dir = Server::directory();
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let signed = |name: &str| {
+        rcgen::generate_simple_self_signed(vec![name.to_owned()]).expect("a certificate")
+    };
+    let (server_cert, other) = (signed("localhost"), signed("localhost"));
+    std::fs::write(path("server.crt"), server_cert.cert.pem()).expect("a file");
+    std::fs::write(path("server.key"), server_cert.signing_key.serialize_pem()).expect("a file");
+    std::fs::write(path("other.crt"), other.cert.pem()).expect("a file");
+    let done = std::process::Command::new("sh")
+        .args([
+            "-c",
+            "chmod 600 \"$0\"; if [ \"$(id -u)\" = 0 ]; then chown postgres \"$0\"; fi",
+            &path("server.key"),
+        ])
+        .status();
+    assert!(done.expect("sh").success());
+    let cert = format!("ssl_cert_file={}", path("server.crt"));
+    let key = format!("ssl_key_file={}", path("server.key"));
+    let server = guarded(&["ssl=on", &cert, &key]);
+    let url = |host: &str, more: &str| {
+        format!(
+            "postgres://scram:sesame@{host}:{}/postgres?{more}",
+            server.port
+        )
+    };
+    let roots = ClientOptions::new().tls_ca_file(path("server.crt"));
+    let none = ClientOptions::new();
+
+    for mode in ["prefer", "require"] {
+        assert_eq!(
+            ask(&url("127.0.0.1", &format!("sslmode={mode}")), &none).ok(),
+            Some(false),
+            "{mode}"
+        );
+    }
+    assert_eq!(
+        ask(&url("localhost", "sslmode=verify-full"), &roots).ok(),
+        Some(false)
+    );
+    assert_eq!(
+        ask(
+            &url(
+                "localhost",
+                &format!("sslmode=verify-full&sslrootcert={}", path("server.crt"))
+            ),
+            &none
+        )
+        .ok(),
+        Some(false)
+    );
+    assert_eq!(
+        ask(&url("127.0.0.1", "sslmode=verify-ca"), &roots).ok(),
+        Some(false)
+    );
+    assert_eq!(
+        ask(
+            &url("localhost", "sslmode=require&channel_binding=require"),
+            &none
+        )
+        .ok(),
+        Some(false)
+    );
+    assert_eq!(
+        ask(
+            &url("localhost", "sslmode=require&channel_binding=disable"),
+            &none
+        )
+        .ok(),
+        Some(false)
+    );
+    assert_eq!(
+        ask(
+            &url("localhost", "sslmode=verify-full"),
+            &none.clone().tls_danger_accept_invalid_certs(true)
+        )
+        .ok(),
+        Some(false)
+    );
+    // An unknown issuer, another name, other roots, roots that are not there.
+    for (host, more, options, code) in [
+        (
+            "localhost",
+            "sslmode=verify-full".to_owned(),
+            &none,
+            ErrorCode::AuthFailed,
+        ),
+        (
+            "127.0.0.1",
+            "sslmode=verify-full".to_owned(),
+            &roots,
+            ErrorCode::AuthFailed,
+        ),
+        (
+            "localhost",
+            format!("sslmode=verify-ca&sslrootcert={}", path("other.crt")),
+            &none,
+            ErrorCode::AuthFailed,
+        ),
+        (
+            "localhost",
+            format!("sslmode=require&sslrootcert={}", path("other.crt")),
+            &none,
+            ErrorCode::AuthFailed,
+        ),
+        (
+            "localhost",
+            format!("sslmode=verify-full&sslrootcert={}", path("absent.crt")),
+            &none,
+            ErrorCode::InvalidArgument,
+        ),
+        (
+            "127.0.0.1",
+            "sslmode=disable&channel_binding=require".to_owned(),
+            &none,
+            ErrorCode::AuthFailed,
+        ),
+    ] {
+        let error = ask(&url(host, &more), options).expect_err(&more);
+        assert_eq!(error.code(), code, "{more}: {error}");
+        assert!(!error.to_string().contains("sesame"));
+    }
+    // Under TLS a password may be said aloud.
+    let aloud = format!(
+        "postgres://password:sesame@localhost:{}/postgres?sslmode=require",
+        server.port
+    );
+    assert_eq!(ask(&aloud, &none).ok(), Some(false));
+    assert_eq!(
+        server.sql("SELECT count(*) FROM pg_stat_ssl WHERE ssl AND pid = pg_backend_pid()"),
+        "0"
+    );
+}

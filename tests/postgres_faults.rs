@@ -1,0 +1,696 @@
+//! Servers that stop, vanish, lie or refuse: the outcome is the documented one, in time, and nothing is left behind.
+#![cfg(feature = "postgres")]
+
+#[path = "support/postgres.rs"]
+mod support;
+
+#[path = "support/proxy.rs"]
+mod proxy;
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
+use proxy::{Address, Mode, Proxy};
+use support::{Server, wait_for};
+use syncguard::*;
+
+fn key(text: &str) -> Key {
+    Key::new(text).expect("a key")
+}
+
+fn id() -> LockId {
+    LockId::random().expect("an id")
+}
+
+fn ttl(ms: u64) -> Ttl {
+    Ttl::new(Duration::from_millis(ms)).expect("a ttl")
+}
+
+fn options(schema: &str) -> ClientOptions {
+    ClientOptions::new().schema(schema)
+}
+
+fn open(url: &str, options: &ClientOptions) -> PostgresBackend {
+    PostgresBackend::open(url, options).expect("a store")
+}
+
+fn set_up(server: &Server, schema: &str) -> PostgresBackend {
+    let store = server.open(&options(schema).operation_timeout(Duration::from_secs(60)));
+    store.setup_schema(None).expect("set-up");
+    store
+}
+
+fn take(store: &PostgresBackend, name: &str) -> Acquired {
+    match store
+        .acquire(&key(name), &id(), ttl(60_000), None)
+        .expect("an answer")
+    {
+        AcquireOutcome::Acquired(grant) => grant,
+        AcquireOutcome::Locked(holder) => panic!("locked by {holder:?}"),
+    }
+}
+
+fn url(port: u16) -> String {
+    format!("postgres://postgres@127.0.0.1:{port}/postgres?sslmode=disable")
+}
+
+type Verb = (
+    &'static str,
+    fn(&PostgresBackend, Option<&CancelToken>) -> Result<(), LockError>,
+);
+
+const VERBS: [Verb; 6] = [
+    ("acquire", |s, c| {
+        s.acquire(&key("k"), &id(), ttl(1000), c).map(drop)
+    }),
+    ("release", |s, c| s.release(&id(), c).map(drop)),
+    ("extend", |s, c| s.extend(&id(), ttl(1000), c).map(drop)),
+    ("is_locked", |s, c| s.is_locked(&key("k"), c).map(drop)),
+    ("find", |s, c| s.find(LookupBy::Key(&key("k")), c).map(drop)),
+    ("purge_expired", |s, c| s.purge_expired(10, c).map(drop)),
+];
+
+/// The best of three tries, for the machine may be busy.
+fn within(bound: Duration, what: &str, mut call: impl FnMut()) {
+    let best = (0..3)
+        .map(|_| {
+            let start = Instant::now();
+            call();
+            start.elapsed()
+        })
+        .find(|took| *took < bound);
+    assert!(
+        best.is_some(),
+        "{what} took longer than {bound:?} three times"
+    );
+}
+
+#[test]
+fn every_verb_is_one_round_trip() {
+    let server = Server::shared();
+    set_up(&server, "trips");
+    let proxy = Proxy::tcp(Address::port(server.port));
+    let store = open(&url(proxy.port()), &options("trips"));
+    assert!(!store.is_locked(&key("k"), None).expect("an answer"));
+    let count = |what: &str, call: &mut dyn FnMut()| {
+        proxy.reset_counts();
+        call();
+        let counts = proxy.counts();
+        assert_eq!((counts.round_trips, counts.connections), (1, 0), "{what}");
+    };
+    let mine = id();
+    count("acquire", &mut || {
+        drop(
+            store
+                .acquire(&key("k"), &mine, ttl(60_000), None)
+                .expect("a grant"),
+        )
+    });
+    count("contended", &mut || {
+        drop(
+            store
+                .acquire(&key("k"), &id(), ttl(60_000), None)
+                .expect("an answer"),
+        )
+    });
+    count("extend", &mut || {
+        let _ = store.extend(&mine, ttl(60_000), None).expect("an answer");
+    });
+    count("is_locked", &mut || {
+        let _ = store.is_locked(&key("k"), None).expect("an answer");
+    });
+    count("find by key", &mut || {
+        drop(
+            store
+                .find(LookupBy::Key(&key("k")), None)
+                .expect("an answer"),
+        )
+    });
+    count("find by id", &mut || {
+        drop(
+            store
+                .find(LookupBy::LockId(&mine), None)
+                .expect("an answer"),
+        )
+    });
+    count("release", &mut || {
+        assert!(store.release(&mine, None).expect("an answer").is_released())
+    });
+    count("release of nothing", &mut || {
+        let _ = store.release(&mine, None).expect("an answer");
+    });
+    count("purge_expired", &mut || {
+        let _ = store.purge_expired(10, None).expect("an answer");
+    });
+    count("check", &mut || drop(store.check(None).expect("set up")));
+    // An error in the middle costs no second trip either, and the connection goes on.
+    server.sql("INSERT INTO trips.syncguard_fence_counters VALUES ('fence:bad', -1)");
+    count("a refused acquire", &mut || {
+        drop(
+            store
+                .acquire(&key("bad"), &id(), ttl(1), None)
+                .expect_err("refused"),
+        )
+    });
+    count("acquire after it", &mut || {
+        drop(
+            store
+                .acquire(&key("k"), &id(), ttl(1), None)
+                .expect("a grant"),
+        )
+    });
+}
+
+#[test]
+fn a_stopped_server_costs_the_timeout_and_no_more() {
+    let server = Server::start(&[]);
+    set_up(&server, "s");
+    let store = server.open(
+        &options("s")
+            .operation_timeout(Duration::from_millis(400))
+            .connect_timeout(Duration::from_millis(300)),
+    );
+    wait_for("a first answer", || store.is_locked(&key("k"), None).ok());
+    {
+        let _frozen = server.freeze();
+        for (name, verb) in VERBS {
+            within(Duration::from_millis(1500), name, || {
+                let error = verb(&store, None).expect_err(name);
+                assert_eq!(error.code(), ErrorCode::NetworkTimeout, "{name}: {error}");
+            });
+        }
+        within(Duration::from_millis(500), "drop", || {
+            drop(server.open(&options("s")))
+        });
+    }
+    // Some of them may still be executed now; then the key is free, or its short lease ends.
+    wait_for("the server works again", || {
+        match store.acquire(&key("k"), &id(), ttl(1000), None) {
+            Ok(AcquireOutcome::Acquired(_)) => Some(()),
+            _ => None,
+        }
+    });
+}
+
+#[test]
+fn a_black_hole_and_a_trickle_cost_the_timeout() {
+    let server = Server::shared();
+    set_up(&server, "holes");
+    let limit = Duration::from_millis(400);
+    let proxy = Proxy::tcp(Address::port(server.port));
+    let store = open(
+        &url(proxy.port()),
+        &options("holes")
+            .operation_timeout(limit)
+            .connect_timeout(limit),
+    );
+    for mode in [Mode::Swallow, Mode::Trickle(Duration::from_millis(50))] {
+        for (name, verb) in VERBS {
+            within(Duration::from_millis(1500), name, || {
+                proxy.set(Mode::Pass);
+                wait_for("a connection", || store.is_locked(&key("other"), None).ok());
+                proxy.set(mode);
+                let start = Instant::now();
+                let error = verb(&store, None).expect_err(name);
+                assert_eq!(error.code(), ErrorCode::NetworkTimeout, "{name}: {error}");
+                // What comes back is the call alone; the connecting before it is not counted.
+                assert!(start.elapsed() >= Duration::from_millis(300) || mode == Mode::Swallow);
+            });
+        }
+        // And from the very first byte.
+        let fresh = open(
+            &url(proxy.port()),
+            &options("holes").operation_timeout(limit),
+        );
+        within(Duration::from_millis(1500), "connecting", || {
+            let error = fresh
+                .acquire(&key("k"), &id(), ttl(1), None)
+                .expect_err("no server");
+            assert_eq!(error.code(), ErrorCode::NetworkTimeout, "{error}");
+            assert!(!error.may_have_applied(), "nothing of ours was sent");
+        });
+    }
+}
+
+#[test]
+fn a_reply_that_is_lost_leaves_the_effect_unknown() {
+    let server = Server::shared();
+    let direct = set_up(&server, "lost");
+    let proxy = Proxy::tcp(Address::port(server.port));
+    let store = open(&url(proxy.port()), &options("lost"));
+    assert!(!store.is_locked(&key("k"), None).expect("an answer"));
+    let mine = id();
+    proxy.cut_next_replies(1);
+    let error = store
+        .acquire(&key("k"), &mine, ttl(60_000), None)
+        .expect_err("no reply");
+    assert_eq!(error.code(), ErrorCode::ServiceUnavailable, "{error}");
+    assert!(error.may_have_applied());
+    // It was granted all the same; asking again with the same id has the same grant, with the same fence.
+    wait_for("the grant", || {
+        direct
+            .find(LookupBy::LockId(&mine), None)
+            .expect("an answer")
+    });
+    match store
+        .acquire(&key("k"), &mine, ttl(60_000), None)
+        .expect("an answer")
+    {
+        AcquireOutcome::Acquired(grant) => assert_eq!(grant.fence.get(), 1),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn sessions_that_end_while_idle_are_not_noticed() {
+    let server = Server::start(&[]);
+    let store = set_up(&server, "s");
+    for round in 0..3 {
+        server.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'syncguard'");
+        wait_for("the session is gone", || {
+            (server
+                .sql("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'syncguard'")
+                == "0")
+                .then_some(())
+        });
+        assert_eq!(take(&store, &format!("k{round}")).fence.get(), 1);
+    }
+    server.stop();
+    let error = store.is_locked(&key("k"), None).expect_err("no server");
+    assert_eq!(error.code(), ErrorCode::ServiceUnavailable, "{error}");
+    assert!(!error.may_have_applied());
+    within(Duration::from_millis(500), "a refused connection", || {
+        assert_eq!(
+            store.is_locked(&key("k"), None).map_err(|e| e.code()),
+            Err(ErrorCode::ServiceUnavailable)
+        );
+    });
+    server.restart();
+    assert!(
+        store
+            .is_locked(&key("k0"), None)
+            .expect("the first call after the restart")
+    );
+}
+
+#[test]
+fn a_session_that_is_terminated_in_flight_had_no_effect() {
+    let server = Server::shared();
+    let store = set_up(&server, "ended");
+    let mut blocker = server.session();
+    blocker.run("BEGIN; SELECT pg_advisory_xact_lock(hashtext('ended'))");
+    std::thread::scope(|scope| {
+        let call = scope.spawn(|| store.acquire(&key("ended"), &id(), ttl(60_000), None));
+        server.wait_until_waiting("ended", 1);
+        server.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%\"ended\".%'");
+        let error = call.join().expect("a thread").expect_err("terminated");
+        assert_eq!(error.code(), ErrorCode::ServiceUnavailable, "{error}");
+        assert!(!error.may_have_applied());
+    });
+    blocker.run("COMMIT");
+    assert_eq!(take(&store, "ended").fence.get(), 1);
+}
+
+#[test]
+fn a_wait_ends_with_the_deadline_and_leaves_nothing() {
+    let server = Server::shared();
+    let slow = set_up(&server, "deadline");
+    let store = server.open(&options("deadline").operation_timeout(Duration::from_millis(600)));
+    let grant = take(&slow, "held");
+    let mut blocker = server.session();
+    blocker.run("BEGIN; SELECT pg_advisory_xact_lock(hashtext('k')), pg_advisory_xact_lock(hashtext('held'))");
+    for _ in 0..3 {
+        let start = Instant::now();
+        let errors = [
+            store
+                .acquire(&key("k"), &id(), ttl(60_000), None)
+                .map(drop)
+                .expect_err("a wait"),
+            store
+                .extend(&grant.lock_id, ttl(60_000), None)
+                .map(drop)
+                .expect_err("a wait"),
+            store
+                .release(&grant.lock_id, None)
+                .map(drop)
+                .expect_err("a wait"),
+        ];
+        for error in errors {
+            assert_eq!(error.code(), ErrorCode::NetworkTimeout, "{error}");
+        }
+        if start.elapsed() < Duration::from_secs(3) {
+            break;
+        }
+    }
+    wait_for("nobody waits any more", || {
+        (server.waiting("deadline") == 0).then_some(())
+    });
+    blocker.run("COMMIT");
+    assert!(!slow.is_locked(&key("k"), None).expect("an answer"));
+    assert!(slow.is_locked(&key("held"), None).expect("an answer"));
+}
+
+#[test]
+fn cancel_ends_the_call_and_the_query() {
+    let server = Server::shared();
+    let store = set_up(&server, "cancel");
+    let token = CancelToken::new();
+    token.cancel();
+    for (name, verb) in VERBS {
+        let error = verb(&store, Some(&token)).expect_err(name);
+        assert!(
+            error.code() == ErrorCode::Aborted && !error.may_have_applied(),
+            "{name}: {error}"
+        );
+    }
+    let mut blocker = server.session();
+    blocker.run("BEGIN; SELECT pg_advisory_xact_lock(hashtext('k'))");
+    within(Duration::from_millis(500), "cancel", || {
+        let token = CancelToken::new();
+        std::thread::scope(|scope| {
+            let call = scope.spawn(|| store.acquire(&key("k"), &id(), ttl(60_000), Some(&token)));
+            server.wait_until_waiting("cancel", 1);
+            let start = Instant::now();
+            token.cancel();
+            let error = call.join().expect("a thread").expect_err("cancelled");
+            assert!(
+                error.code() == ErrorCode::Aborted && error.may_have_applied(),
+                "{error}"
+            );
+            assert!(start.elapsed() < Duration::from_secs(5));
+        });
+        // 60 s are left to it: only the request to cancel ends its wait.
+        let start = Instant::now();
+        wait_for("the server gives up", || {
+            (server.waiting("cancel") == 0).then_some(())
+        });
+        assert!(start.elapsed() < Duration::from_secs(30));
+    });
+    blocker.run("COMMIT");
+    assert!(!store.is_locked(&key("k"), None).expect("an answer"));
+}
+
+#[test]
+fn statement_timeout_of_a_millisecond_orphans_nothing() {
+    let server = Server::shared();
+    let admin = set_up(&server, "hasty");
+    server.sql("CREATE ROLE hasty LOGIN SUPERUSER; ALTER ROLE hasty SET statement_timeout = 1");
+    let store = open(&server.url_of("hasty"), &options("hasty"));
+    let mut granted = 0;
+    for n in 0..200 {
+        let (name, mine) = (format!("k{n}"), id());
+        match store.acquire(&key(&name), &mine, ttl(60_000), None) {
+            Ok(AcquireOutcome::Acquired(_)) => granted += 1,
+            Ok(AcquireOutcome::Locked(holder)) => panic!("an orphan: {holder:?}"),
+            Err(error) => {
+                assert_eq!(error.code(), ErrorCode::NetworkTimeout, "{error}");
+                assert!(
+                    error.may_have_applied()
+                        || !admin.is_locked(&key(&name), None).expect("an answer"),
+                    "an orphan"
+                );
+            }
+        }
+    }
+    assert!(granted > 0, "the setting is overruled for the verbs");
+}
+
+#[test]
+fn a_standby_reads_and_does_not_lock() {
+    let primary = Server::start(&["wal_level=replica", "max_wal_senders=3", "hot_standby=on"]);
+    let store = set_up(&primary, "s");
+    let grant = take(&store, "k");
+    let standby = primary.standby();
+    let replica = standby.open(&options("s"));
+    wait_for("the lock arrives", || {
+        replica
+            .is_locked(&key("k"), None)
+            .ok()
+            .filter(|locked| *locked)
+    });
+    for error in [
+        replica
+            .acquire(&key("other"), &id(), ttl(1), None)
+            .map(drop)
+            .expect_err("read-only"),
+        replica
+            .release(&grant.lock_id, None)
+            .map(drop)
+            .expect_err("read-only"),
+        replica
+            .extend(&grant.lock_id, ttl(1), None)
+            .map(drop)
+            .expect_err("read-only"),
+        replica.check(None).map(drop).expect_err("read-only"),
+        replica.setup_schema(None).expect_err("read-only"),
+    ] {
+        assert_eq!(error.code(), ErrorCode::ServiceUnavailable, "{error}");
+        assert!(
+            error.message().contains("standby") && !error.may_have_applied(),
+            "{error}"
+        );
+    }
+    // The one that writes is found, behind a dead host and the standby.
+    let hosts = format!(
+        "127.0.0.1:{},127.0.0.1:{},127.0.0.1:{}",
+        support::free_port(),
+        standby.port,
+        primary.port
+    );
+    for target in ["primary", "read-write"] {
+        let store = open(
+            &format!(
+                "postgres://postgres@{hosts}/postgres?sslmode=disable&target_session_attrs={target}"
+            ),
+            &options("s"),
+        );
+        assert!(matches!(
+            store.extend(&grant.lock_id, ttl(60_000), None),
+            Ok(ExtendOutcome::Extended(_))
+        ));
+    }
+    let store = open(
+        &format!("{}&target_session_attrs=primary", standby.url()),
+        &options("s"),
+    );
+    assert_eq!(
+        store.is_locked(&key("k"), None).map_err(|e| e.code()),
+        Err(ErrorCode::ServiceUnavailable)
+    );
+}
+
+#[test]
+fn stronger_durability_is_not_weakened() {
+    // Nobody is there to confirm: what waits for a standby waits for ever.
+    let server = Server::start(&[
+        "synchronous_standby_names=nobody",
+        "synchronous_commit=local",
+    ]);
+    set_up(&server, "s");
+    for (role, level) in [
+        ("r_apply", "remote_apply"),
+        ("r_write", "remote_write"),
+        ("r_on", "on"),
+        ("r_local", "local"),
+        ("r_off", "off"),
+    ] {
+        server.sql(&format!(
+            "CREATE ROLE {role} LOGIN SUPERUSER; ALTER ROLE {role} SET synchronous_commit = {level}"
+        ));
+        let store = open(
+            &server.url_of(role),
+            &options("s").operation_timeout(Duration::from_millis(800)),
+        );
+        wait_for("a connection", || store.is_locked(&key("k"), None).ok());
+        let outcome = store.acquire(&key(role), &id(), ttl(60_000), None);
+        if level == "local" {
+            assert!(
+                matches!(outcome, Ok(AcquireOutcome::Acquired(_))),
+                "{level}: {outcome:?}"
+            );
+        } else {
+            let error = outcome.expect_err(level);
+            assert!(
+                error.code() == ErrorCode::NetworkTimeout && error.may_have_applied(),
+                "{level}: {error}"
+            );
+        }
+    }
+    // A release does not wait, whoever has asked for what but the last.
+    let admin = server.open(&options("s"));
+    for role in ["r_write", "r_on", "r_off"] {
+        let grant = take(&admin, &format!("release by {role}"));
+        let store = open(&server.url_of(role), &options("s"));
+        assert!(
+            store
+                .release(&grant.lock_id, None)
+                .expect("an answer")
+                .is_released(),
+            "{role}"
+        );
+    }
+}
+
+#[test]
+fn fences_survive_crashes() {
+    // The writer of the log sleeps: what was not flushed by its own commit is lost with the processes.
+    let server = Server::start(&[
+        "fsync=on",
+        "wal_writer_delay=10000",
+        "synchronous_commit=off",
+        "autovacuum=off",
+    ]);
+    set_up(&server, "s");
+    server.sql("CHECKPOINT");
+    let options = options("s").operation_timeout(Duration::from_secs(20));
+    let mut highest = [0u64; 4];
+    let mut last: Option<Acquired> = None;
+    for round in 0..20 {
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        let seen = std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..4)
+                .map(|n| {
+                    let (stop, options, server) = (&stop, &options, &server);
+                    scope.spawn(move || {
+                        let store = server.open(options);
+                        let mut seen = Vec::new();
+                        while !stop.load(std::sync::atomic::Ordering::SeqCst) {
+                            let mine = id();
+                            match store.acquire(&key(&format!("k{n}")), &mine, ttl(1), None) {
+                                Ok(AcquireOutcome::Acquired(grant)) => seen.push(grant.fence.get()),
+                                Ok(AcquireOutcome::Locked(_)) => {}
+                                Err(_) => break,
+                            }
+                            if store.release(&mine, None).is_err() {
+                                break;
+                            }
+                        }
+                        seen
+                    })
+                })
+                .collect();
+            std::thread::sleep(Duration::from_millis(30 + 7 * round));
+            server.kill();
+            stop.store(true, std::sync::atomic::Ordering::SeqCst);
+            workers
+                .into_iter()
+                .map(|w| w.join().expect("a worker"))
+                .collect::<Vec<_>>()
+        });
+        server.restart();
+        for (n, fences) in seen.into_iter().enumerate() {
+            for fence in fences {
+                assert!(
+                    fence > highest[n],
+                    "round {round}: fence {fence} of k{n} after {}",
+                    highest[n]
+                );
+                highest[n] = fence;
+            }
+            let stored = server.sql(&format!("SELECT coalesce(max(fence), 0) FROM s.syncguard_fence_counters WHERE fence_key = 'fence:k{n}'"));
+            assert!(
+                stored.parse::<u64>().expect("a number") >= highest[n],
+                "round {round}: a fence was lost"
+            );
+        }
+        // What was promised last before a crash is there after it.
+        let store = server.open(&options);
+        if let Some(grant) = last.take() {
+            let found = store
+                .find(LookupBy::LockId(&grant.lock_id), None)
+                .expect("an answer")
+                .expect("an extended lock");
+            assert!(found.expires_at_ms >= grant.expires_at_ms);
+        }
+        let mut grant = take(&store, &format!("extended {round}"));
+        match store
+            .extend(&grant.lock_id, ttl(600_000), None)
+            .expect("an answer")
+        {
+            ExtendOutcome::Extended(at) => grant.expires_at_ms = at,
+            other => panic!("{other:?}"),
+        }
+        last = Some(grant);
+    }
+    assert!(highest.iter().all(|f| *f > 0), "{highest:?}");
+}
+
+#[test]
+fn what_is_no_postgres_is_an_error_in_time() {
+    type Babble = fn(&mut std::net::TcpStream);
+    let answers: [Babble; 6] = [
+        |s| drop(s.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n")),
+        |s| drop(s.write_all(b"N")),
+        |s| drop(s.write_all(b"D\x7f\xff\xff\xff")),
+        |s| drop(s.write_all(b"R\0\0\0\x02")),
+        |_| {},
+        |s| while s.write_all(&[b'N', 0, 0, 0, 5, 0].repeat(100)).is_ok() {},
+    ];
+    for answer in answers {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = listener.local_addr().expect("its number").port();
+        std::thread::spawn(move || {
+            for mut stream in listener.incoming().flatten() {
+                std::thread::spawn(move || {
+                    let _ = stream.read(&mut [0; 1024]);
+                    answer(&mut stream);
+                    let _ = stream.read(&mut [0; 1024]);
+                });
+            }
+        });
+        for ssl in ["disable", "prefer", "require"] {
+            let url = format!("postgres://bob:hunter2@127.0.0.1:{port}/db?sslmode={ssl}");
+            if cfg!(not(feature = "tls")) && ssl == "require" {
+                continue;
+            }
+            let store = open(
+                &url,
+                &options("s").operation_timeout(Duration::from_millis(300)),
+            );
+            within(Duration::from_millis(1500), "babble", || {
+                let error = store.is_locked(&key("k"), None).expect_err("no Postgres");
+                let text = format!("{error} {error:?} {store:?}");
+                assert!(!text.contains("hunter2") && !text.contains("bob"), "{text}");
+            });
+        }
+    }
+}
+
+#[test]
+fn renewals_and_releases_have_a_connection_kept() {
+    let server = Server::shared();
+    let admin = set_up(&server, "pool");
+    let grant = take(&admin, "mine");
+    let store = server.open(
+        &options("pool")
+            .pool_size(2)
+            .operation_timeout(Duration::from_secs(2)),
+    );
+    let mut blocker = server.session();
+    blocker.run("BEGIN; SELECT pg_advisory_xact_lock(hashtext('k'))");
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| store.acquire(&key("k"), &id(), ttl(1), None));
+        server.wait_until_waiting("pool", 1);
+        let second = scope.spawn(|| {
+            store.is_locked(
+                &key("k"),
+                Some(&CancelToken::new().with_timeout(Duration::from_millis(200))),
+            )
+        });
+        assert!(matches!(
+            store.extend(&grant.lock_id, ttl(60_000), None),
+            Ok(ExtendOutcome::Extended(_))
+        ));
+        assert!(
+            store
+                .release(&grant.lock_id, None)
+                .expect("an answer")
+                .is_released()
+        );
+        let error = second.join().expect("a thread").expect_err("no connection");
+        assert_eq!(error.code(), ErrorCode::RateLimited, "{error}");
+        blocker.run("COMMIT");
+        assert!(waiting.join().expect("a thread").is_ok());
+    });
+}

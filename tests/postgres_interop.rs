@@ -1,0 +1,199 @@
+//! The tables as the TypeScript library makes and fills them: the same key is the same lock, with the same fence counter.
+#![cfg(feature = "postgres")]
+
+#[path = "support/postgres.rs"]
+mod support;
+
+use std::time::Duration;
+
+use serde_json::Value;
+use support::Server;
+use syncguard::*;
+
+const NOW: &str = "floor(extract(epoch from clock_timestamp()) * 1000)::bigint";
+
+/// The TypeScript library's set-up.
+const THEIRS: &str = "
+    CREATE TABLE syncguard_locks (key TEXT PRIMARY KEY, lock_id TEXT NOT NULL, expires_at_ms BIGINT NOT NULL,
+      acquired_at_ms BIGINT NOT NULL, fence TEXT NOT NULL, user_key TEXT NOT NULL);
+    CREATE UNIQUE INDEX idx_syncguard_locks_lock_id ON syncguard_locks(lock_id);
+    CREATE INDEX idx_syncguard_locks_expires ON syncguard_locks(expires_at_ms);
+    CREATE TABLE syncguard_fence_counters (fence_key TEXT PRIMARY KEY, fence BIGINT NOT NULL DEFAULT 0, key_debug TEXT)";
+
+fn stored() -> Value {
+    let text = include_str!("data/stored-state.json");
+    serde_json::from_str::<Value>(text).expect("JSON")["postgres"].take()
+}
+
+fn rows(value: &Value) -> &Vec<Value> {
+    value.as_array().expect("a list")
+}
+
+fn text<'a>(value: &'a Value, name: &str) -> &'a str {
+    value[name].as_str().expect("a text")
+}
+
+fn key(text: &str) -> Key {
+    Key::new(text).expect("a key")
+}
+
+fn literal(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
+}
+
+fn store(server: &Server, schema: &str) -> PostgresBackend {
+    let store = server.open(&ClientOptions::new().schema(schema));
+    store.setup_schema(None).expect("set-up");
+    store
+}
+
+#[test]
+fn our_tables_are_theirs() {
+    let server = Server::start(&[]);
+    let _ = store(&server, "public");
+    let stored = stored();
+    for column in rows(&stored["columns"]) {
+        let found = server.sql(&format!(
+            "SELECT ordinal_position, data_type, is_nullable, coalesce(column_default, '') FROM information_schema.columns \
+             WHERE table_schema = 'public' AND table_name = '{}' AND column_name = '{}'",
+            text(column, "table_name"),
+            text(column, "column_name")
+        ));
+        let expected = format!(
+            "{}|{}|{}|{}",
+            column["ordinal_position"],
+            text(column, "data_type"),
+            text(column, "is_nullable"),
+            column["column_default"].as_str().unwrap_or_default()
+        );
+        assert_eq!(found, expected, "{column}");
+    }
+    assert_eq!(
+        server.sql("SELECT count(*) FROM information_schema.columns WHERE table_schema = 'public'"),
+        rows(&stored["columns"]).len().to_string()
+    );
+    for index in rows(&stored["indexes"]) {
+        let name = text(index, "indexname");
+        assert_eq!(
+            server.sql(&format!(
+                "SELECT indexdef FROM pg_indexes WHERE indexname = '{name}'"
+            )),
+            text(index, "indexdef")
+        );
+    }
+    for constraint in rows(&stored["constraints"]) {
+        let name = text(constraint, "conname");
+        assert_eq!(
+            server.sql(&format!(
+                "SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conname = '{name}'"
+            )),
+            text(constraint, "def")
+        );
+    }
+    // New key columns compare bytes, whatever the database's language.
+    let keys = "SELECT string_agg(DISTINCT collname, ',') FROM pg_attribute a JOIN pg_collation l ON l.oid = attcollation \
+                WHERE attrelid IN ('syncguard_locks'::regclass, 'syncguard_fence_counters'::regclass) AND attname IN ('key', 'lock_id', 'fence_key')";
+    assert_eq!(server.sql(keys), "C");
+    for (name, hash) in stored["hashtext"].as_object().expect("a map") {
+        assert_eq!(
+            server.sql(&format!("SELECT hashtext({})", literal(name))),
+            hash.to_string(),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn their_tables_are_adopted_as_they_are() {
+    let server = Server::shared();
+    server.sql(&format!(
+        "CREATE SCHEMA theirs; SET search_path = theirs; {THEIRS}"
+    ));
+    let before = server.sql("SELECT string_agg(relname || relfilenode || coalesce(reloptions::text, ''), ',' ORDER BY relname) FROM pg_class WHERE relnamespace = 'theirs'::regnamespace AND relkind IN ('r', 'i')");
+    let ours = store(&server, "theirs");
+    ours.check(None).expect("right");
+    let after = server.sql("SELECT string_agg(relname || relfilenode || coalesce(reloptions::text, ''), ',' ORDER BY relname) FROM pg_class WHERE relnamespace = 'theirs'::regnamespace AND relkind IN ('r', 'i')");
+    assert_eq!(before, after, "nothing was changed");
+
+    // Each state of theirs, moved to now: what they hold is held for us, with their fence.
+    for step in rows(&stored()["lifecycle"]) {
+        server.sql("TRUNCATE theirs.syncguard_locks, theirs.syncguard_fence_counters");
+        for row in rows(&step["rows"]["locks"]) {
+            server.sql(&format!(
+                "INSERT INTO theirs.syncguard_locks VALUES ({}, '{}', {NOW} + 30000, {NOW}, '{}', {})",
+                literal(text(row, "key")),
+                text(row, "lock_id"),
+                text(row, "fence"),
+                literal(text(row, "user_key"))
+            ));
+        }
+        for row in rows(&step["rows"]["fences"]) {
+            server.sql(&format!(
+                "INSERT INTO theirs.syncguard_fence_counters VALUES ({}, {}, {})",
+                literal(text(row, "fence_key")),
+                text(row, "fence"),
+                literal(text(row, "key_debug"))
+            ));
+        }
+        for row in rows(&step["rows"]["locks"]) {
+            let name = key(text(row, "user_key"));
+            let id = LockId::parse(text(row, "lock_id")).expect("their id");
+            assert!(ours.is_locked(&name, None).expect("an answer"));
+            let found = ours
+                .find(LookupBy::LockId(&id), None)
+                .expect("an answer")
+                .expect("their lock");
+            assert_eq!(
+                (found.key.as_str(), found.fence.to_string().as_str()),
+                (name.as_str(), text(row, "fence"))
+            );
+            if let Some(info) = step["result"].get("keyHash") {
+                assert_eq!(found.info().key_hash, info.as_str().expect("a hash"));
+                assert_eq!(
+                    found.info().lock_id_hash,
+                    text(&step["result"], "lockIdHash")
+                );
+            }
+            assert!(matches!(
+                ours.extend(&id, Ttl::new(Duration::from_secs(60)).expect("a ttl"), None),
+                Ok(ExtendOutcome::Extended(_))
+            ));
+            assert!(ours.release(&id, None).expect("an answer").is_released());
+        }
+        // The next grant counts on from theirs, and its rows are what they would write.
+        for row in rows(&step["rows"]["fences"]) {
+            let name = key(text(row, "key_debug"));
+            let mine = LockId::random().expect("an id");
+            match ours
+                .acquire(
+                    &name,
+                    &mine,
+                    Ttl::new(Duration::from_secs(30)).expect("a ttl"),
+                    None,
+                )
+                .expect("an answer")
+            {
+                AcquireOutcome::Acquired(grant) => {
+                    assert_eq!(
+                        grant.fence.get(),
+                        text(row, "fence").parse::<u64>().expect("a number") + 1
+                    );
+                    let written = server.sql(&format!(
+                        "SELECT key, expires_at_ms - acquired_at_ms, fence, user_key FROM theirs.syncguard_locks WHERE lock_id = '{}'",
+                        mine.as_str()
+                    ));
+                    assert_eq!(
+                        written,
+                        format!("{0}|30000|{1}|{0}", name.as_str(), grant.fence)
+                    );
+                }
+                other => panic!("{other:?}"),
+            }
+            let counters = server.sql(&format!(
+                "SELECT count(*) FROM theirs.syncguard_fence_counters WHERE key_debug = {}",
+                literal(name.as_str())
+            ));
+            assert_eq!(counters, "1", "one counter for both");
+        }
+    }
+}

@@ -24,6 +24,7 @@ use crate::runtime::Runtime;
 use crate::telemetry::Telemetry;
 use crate::undo::Undo;
 use crate::wait::{Flight, Wait};
+use crate::waiter::Waiter;
 
 /// At most one clean-up per this time, however often `is_locked` is asked.
 const CLEANUP_EVERY: Duration = Duration::from_secs(1);
@@ -192,6 +193,28 @@ impl Client {
         }
     }
 
+    /// Joins the line of those who wait for `key` here, without blocking: `wake` is called, on whatever thread, when the place
+    /// becomes the first one and when the lock may have been freed. It must not block. See [`Waiter`].
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a bad key.
+    pub fn waiter(
+        &self,
+        key: &str,
+        wake: impl Fn() + Send + Sync + 'static,
+    ) -> Result<Waiter, LockError> {
+        Waiter::new(self, key, wake)
+    }
+
+    /// Whether somebody of this client waits for `key`: who comes now should join the line. No I/O.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a bad key.
+    pub fn is_waited_for(&self, key: &str) -> Result<bool, LockError> {
+        self.refuse_inherited()?;
+        Ok(self.inner.queue.is_waited_for(&Key::new(key)?))
+    }
+
     /// Runs `work` under the lock of `key` and releases it afterwards, also if `work` panics. A release that fails goes to
     /// `on_release_error`: the work is done by then.
     ///
@@ -315,7 +338,7 @@ impl Client {
     }
 
     /// Asked before anything else is: a store of the user's own may not compare pids, and its mutexes may be locked for ever.
-    fn refuse_inherited(&self) -> Result<(), LockError> {
+    pub(crate) fn refuse_inherited(&self) -> Result<(), LockError> {
         if std::process::id() == self.inner.pid {
             Ok(())
         } else {
@@ -426,6 +449,7 @@ impl Backend for Client {
     }
 
     fn watch(&self, key: &Key, freed: Arc<dyn Fn() + Send + Sync>) -> Option<Watch> {
+        self.refuse_inherited().ok()?;
         self.inner.backend.watch(key, freed)
     }
 

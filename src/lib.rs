@@ -49,6 +49,7 @@ mod timer;
 mod tls;
 mod undo;
 mod wait;
+mod waiter;
 mod wake;
 
 pub use backend::{
@@ -79,3 +80,4 @@ pub use redis::RedisBackend;
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteBackend;
 pub use telemetry::{IncludeRaw, LockEvent, LockEventType, Telemetry};
+pub use waiter::Waiter;

@@ -42,6 +42,7 @@ pub(crate) struct Place {
     queue: Arc<Queue>,
     key: Key,
     id: u64,
+    pid: u32,
 }
 
 impl Queue {
@@ -84,6 +85,7 @@ impl Queue {
             queue: Arc::clone(self),
             key: key.clone(),
             id,
+            pid: std::process::id(),
         }
     }
 }
@@ -162,6 +164,10 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
+        // In a forked child the mutex may be locked for ever, and nobody waits.
+        if std::process::id() != self.pid {
+            return;
+        }
         let mut lines = self.queue.lines.lock();
         let Some(line) = lines.get_mut(&self.key) else {
             return;

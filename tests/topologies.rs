@@ -6,6 +6,7 @@ mod server;
 mod support;
 
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
@@ -121,7 +122,8 @@ impl Sentinel {
             let conf = conf.replace("$port", &port.to_string());
             std::fs::write(dir.path().join("conf"), conf).expect("written");
             let process = Command::new("setpriv")
-                .args(["--pdeathsig", "KILL", "redis-server"])
+                .args(["--pdeathsig", "KILL"])
+                .arg(std::env::var_os("SYNCGUARD_REDIS_SERVER").unwrap_or("redis-server".into()))
                 .arg(dir.path().join("conf"))
                 .arg("--sentinel")
                 .stdin(Stdio::null())
@@ -254,11 +256,11 @@ fn after_a_failover_the_new_primary_is_found() {
     });
 
     master.kill();
-    let error = redis
-        .acquire(&key("k"), &id(), ttl(), None)
-        .expect_err("nobody is there yet");
-    assert_eq!(error.code(), ErrorCode::ServiceUnavailable, "{error}");
-    assert!(!error.may_have_applied());
+    // Nobody is there yet, unless the machine is so slow that the failover was faster.
+    if let Err(error) = redis.is_locked(&key("held"), None) {
+        assert_eq!(error.code(), ErrorCode::ServiceUnavailable, "{error}");
+        assert!(!error.may_have_applied());
+    }
     // A wait goes on through the failover.
     let client = Client::open(&url).expect("a good URL");
     let options = LockOptions::new().acquire_timeout(PATIENCE);
@@ -290,7 +292,7 @@ fn sentinels_that_do_not_help_are_passed_over() {
     let mut sentinels: Vec<Sentinel> = (0..3)
         .map(|_| Sentinel::start(&master, "sentinel down-after-milliseconds main 600000"))
         .collect();
-    let connect_timeout = Duration::from_secs(1);
+    let connect_timeout = Duration::from_secs(2);
     let options = ClientOptions::new().connect_timeout(connect_timeout);
     let fresh = |url: &str| RedisBackend::open(url, &options).expect("a good URL");
     let url = sentinel_url(&sentinels, "main");
@@ -323,8 +325,12 @@ fn sentinels_that_do_not_help_are_passed_over() {
     assert!(time < connect_timeout + SLACK, "{time:?}");
     drop((paused, all));
 
+    let options = ClientOptions::new()
+        .connect_timeout(PATIENCE)
+        .operation_timeout(PATIENCE);
+    let patient = |url: &str| RedisBackend::open(url, &options).expect("a good URL");
     let wrong = sentinel_url(&sentinels, "s3cret");
-    let (_, error) = failing(|| fresh(&wrong).is_locked(&key("a"), None));
+    let (_, error) = failing(|| patient(&wrong).is_locked(&key("a"), None));
     assert_eq!(error.code(), ErrorCode::InvalidArgument, "{error}");
     assert!(
         error.message().contains("name") && !error.message().contains("s3cret"),
@@ -333,14 +339,15 @@ fn sentinels_that_do_not_help_are_passed_over() {
 
     // One that is gone costs nothing.
     drop(sentinels.remove(0));
-    let _ = granted(fresh(&url).acquire(&key("b"), &id(), ttl(), None));
+    let _ = granted(patient(&url).acquire(&key("b"), &id(), ttl(), None));
     // With some that say no and some that say nothing there is still hope.
-    let (_, error) = failing(|| fresh(&url.replace("/main", "/wrong")).is_locked(&key("a"), None));
+    let (_, error) =
+        failing(|| patient(&url.replace("/main", "/wrong")).is_locked(&key("a"), None));
     assert_eq!(error.code(), ErrorCode::ServiceUnavailable, "{error}");
 
     // Not sentinels at all.
     let no_sentinel = format!("redis+sentinel://127.0.0.1:{}/main", master.port());
-    let (_, error) = failing(|| fresh(&no_sentinel).is_locked(&key("a"), None));
+    let (_, error) = failing(|| patient(&no_sentinel).is_locked(&key("a"), None));
     assert_eq!(error.code(), ErrorCode::InvalidArgument, "{error}");
     assert!(error.message().contains("sentinel"), "{error}");
 }
@@ -377,7 +384,8 @@ fn user(server: &RedisServer, pattern: &str, more: &[&str]) {
 #[test]
 fn a_replica_is_not_a_primary_and_users_have_few_rights() {
     let master = RedisServer::start_tcp(&[]);
-    let lines = "sentinel down-after-milliseconds main 600000\nrequirepass guard";
+    let lines = "sentinel down-after-milliseconds main 600000\nrequirepass guard\n\
+                 user watcher on >asks -@all +sentinel|get-master-addr-by-name";
     let sentinels = [Sentinel::start(&master, lines)];
     let bob = |rest: &str| open(&sentinel_url(&sentinels, rest).replace("://", "://bob:s3cret@"));
     for (rights, missing) in [(&["+select"], "ROLE"), (&["+role"], "SELECT")] {
@@ -389,6 +397,8 @@ fn a_replica_is_not_a_primary_and_users_have_few_rights() {
         assert!(error.message().contains(missing), "{error}");
     }
     user(&master, "~syncguard:*", &["+role", "+select"]);
+    let watcher = bob("main/2?sentinel_user=watcher&sentinel_password=asks");
+    assert!(!watcher.is_locked(&key("k"), None).expect("a look"));
     let redis = bob("main/2?sentinel_password=guard");
     let held = id();
     let _ = granted(redis.acquire(&key("k"), &held, ttl(), None));
@@ -432,13 +442,15 @@ const PREFIX: &str = "{app}";
 
 /// Three primaries, and replicas of the second, which has our slot.
 fn cluster(replicas: usize) -> Vec<RedisServer> {
+    // Without replicas nobody waits for a failover, and a busy machine must not cause one.
+    let node_timeout = if replicas == 0 { "60000" } else { "1000" };
     let nodes: Vec<RedisServer> = (0..3 + replicas)
         .map(|_| {
             RedisServer::start_tcp(&[
                 "--cluster-enabled",
                 "yes",
                 "--cluster-node-timeout",
-                "1000",
+                node_timeout,
                 "--appendonly",
                 "yes",
                 "--appendfsync",
@@ -643,6 +655,94 @@ fn a_cluster_is_followed_wherever_it_moves() {
     assert_eq!(evals(&nodes[1]), before);
 }
 
+/// Moves our slot, as `redis-cli --cluster reshard` does.
+fn move_slot(nodes: &[RedisServer], from: usize, to: usize) {
+    let ids: Vec<String> = nodes
+        .iter()
+        .map(|n| n.cli(&["CLUSTER", "MYID"]).text())
+        .collect();
+    let target = nodes[to].port().to_string();
+    nodes[to].cli(&["CLUSTER", "SETSLOT", SLOT, "IMPORTING", &ids[from]]);
+    nodes[from].cli(&["CLUSTER", "SETSLOT", SLOT, "MIGRATING", &ids[to]]);
+    eventually("an empty slot", || {
+        let keys = nodes[from].cli(&["CLUSTER", "GETKEYSINSLOT", SLOT, "3"]);
+        for key in keys.list() {
+            // It may be gone since: then there is nothing to move.
+            nodes[from].cli(&["MIGRATE", "127.0.0.1", &target, &key.text(), "0", "30000"]);
+        }
+        keys.list().is_empty()
+    });
+    for node in [to, from]
+        .into_iter()
+        .chain((0..nodes.len()).filter(|n| *n != to && *n != from))
+    {
+        nodes[node].cli(&["CLUSTER", "SETSLOT", SLOT, "NODE", &ids[to]]);
+    }
+}
+
+#[test]
+fn no_two_hold_one_key_while_its_slot_moves() {
+    const KEYS: usize = 4;
+    let nodes = cluster(0);
+    let redis = open_cluster(&cluster_url(&nodes));
+    let held: [AtomicBool; KEYS] = Default::default();
+    let fences: [AtomicU64; KEYS] = Default::default();
+    let grants = AtomicU64::new(0);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for worker in 0..4 {
+            let (redis, held, fences, grants, stop) = (&redis, &held, &fences, &grants, &stop);
+            scope.spawn(move || {
+                let transient = |e: LockError| assert!(e.code().is_transient(), "{e}");
+                for n in worker.. {
+                    if stop.load(SeqCst) {
+                        break;
+                    }
+                    let (at, id) = (n % KEYS, id());
+                    match redis.acquire(&key(&format!("k{at}")), &id, ttl(), None) {
+                        Ok(AcquireOutcome::Acquired(grant)) => {
+                            assert!(!held[at].swap(true, SeqCst), "two holders");
+                            let before = fences[at].swap(grant.fence.get(), SeqCst);
+                            assert!(before < grant.fence.get(), "{before} {:?}", grant.fence);
+                            grants.fetch_add(1, SeqCst);
+                            held[at].store(false, SeqCst);
+                            eventually("a release", || match redis.release(&id, None) {
+                                Ok(outcome) => {
+                                    assert!(outcome.is_released(), "the lock was lost");
+                                    true
+                                }
+                                Err(e) => {
+                                    transient(e);
+                                    false
+                                }
+                            });
+                        }
+                        Ok(AcquireOutcome::Locked(_)) => {}
+                        Err(e) => transient(e),
+                    }
+                }
+            });
+        }
+        let _stop = StopOnDrop(&stop);
+        for (from, to) in [(1, 2), (2, 0), (0, 1)] {
+            let before = grants.load(SeqCst);
+            move_slot(&nodes, from, to);
+            eventually("traffic", || grants.load(SeqCst) > before + 50);
+        }
+    });
+    let sum: u64 = fences.iter().map(|f| f.load(SeqCst)).sum();
+    assert_eq!(sum, grants.load(SeqCst), "every grant has its number");
+}
+
+/// Ends the workers also when the test fails.
+struct StopOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, SeqCst);
+    }
+}
+
 #[test]
 fn a_node_that_dies_is_an_error_in_time_and_its_replica_is_found() {
     let mut nodes = cluster(1);
@@ -665,23 +765,22 @@ fn a_node_that_dies_is_an_error_in_time_and_its_replica_is_found() {
     assert!(start.elapsed() < operation_timeout + Duration::from_secs(5));
     drop(paused);
     nodes[1].kill();
-    let start = Instant::now();
-    let mut slowest = Duration::ZERO;
+    let mut quickest = None;
     eventually("the failover", || {
         let before = Instant::now();
         let result = redis.extend(&held, ttl(), None);
-        slowest = slowest.max(before.elapsed());
+        let time = before.elapsed();
         match result {
             Ok(ExtendOutcome::Extended(_)) => true,
             Ok(absent) => panic!("the lock was replicated: {absent:?}"),
             Err(e) => {
-                assert_eq!(e.code(), ErrorCode::ServiceUnavailable, "{e}");
-                assert!(!e.may_have_applied(), "{e}");
+                assert!(e.code().is_transient(), "{e}");
+                quickest = quickest.min(Some(time)).or(Some(time));
                 false
             }
         }
     });
-    assert!(slowest < operation_timeout + SLACK || start.elapsed() > PATIENCE / 4);
+    assert!(quickest.is_none_or(|time| time < SLACK), "{quickest:?}");
     let stored = redis
         .find(LookupBy::Key(&k), None)
         .expect("a look")
@@ -701,7 +800,7 @@ fn a_node_that_dies_is_an_error_in_time_and_its_replica_is_found() {
         error.message().contains("nodes of the Redis Cluster"),
         "{error}"
     );
-    assert!(time < Duration::from_millis(200), "{time:?}");
+    assert!(time < SLACK, "{time:?}");
 }
 
 #[test]

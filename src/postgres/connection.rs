@@ -172,12 +172,11 @@ impl Connection {
             Ok(()) => self.collect(stages, limits),
             Err(e) => Err(e),
         };
-        if let Err(e) = &answer {
-            if matches!(e.code(), ErrorCode::NetworkTimeout | ErrorCode::Aborted)
-                && limits.left().is_err()
-            {
-                self.give_up();
-            }
+        if let Err(e) = &answer
+            && matches!(e.code(), ErrorCode::NetworkTimeout | ErrorCode::Aborted)
+            && limits.left().is_err()
+        {
+            self.give_up();
         }
         answer
     }
@@ -244,13 +243,12 @@ impl Connection {
         let pid = std::process::id();
         // Without a thread to spare the server's own time limit does it.
         let _ = threads::spawn("syncguard-cancel", move || {
-            if let Ok(limits) = Limits::enter(pid, CANCEL_WITHIN, None) {
-                if let Ok(mut socket) = Socket::connect(&endpoint, &limits) {
-                    if socket.write_all(&out, &limits).is_ok() {
-                        // The server closes when it has passed the request on.
-                        let _ = socket.read(&mut [0; 1], &limits);
-                    }
-                }
+            if let Ok(limits) = Limits::enter(pid, CANCEL_WITHIN, None)
+                && let Ok(mut socket) = Socket::connect(&endpoint, &limits)
+                && socket.write_all(&out, &limits).is_ok()
+            {
+                // The server closes when it has passed the request on.
+                let _ = socket.read(&mut [0; 1], &limits);
             }
         });
     }

@@ -67,7 +67,7 @@ UNION ALL
 SELECT 'no-function', format('there is no function "%s"', name) FROM fn WHERE oid IS NULL
 UNION ALL
 SELECT 'changed-function', format('function "%s" is not the one of this library', name)
-  FROM fn GROUP BY name HAVING bool_or(prosrc IS NOT NULL AND prosrc <> body) OR count(oid) > 1
+  FROM fn GROUP BY name HAVING count(oid) > 0 AND NOT bool_or(prosrc = body)
 UNION ALL
 SELECT 'denied', format('EXECUTE on function "%s"', name) FROM fn WHERE NOT has_function_privilege(oid, 'EXECUTE')
 UNION ALL

@@ -3,35 +3,34 @@
 mod connection;
 mod dsn;
 mod error;
+mod sessions;
 mod setup;
 mod sql;
 mod startup;
 mod wire;
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use self::connection::{Connection, Mode, millis_left};
-use self::dsn::Dsn;
+use self::connection::{Mode, millis_left};
 pub(crate) use self::dsn::is_keyword_dsn;
-use self::sql::Sql;
+use self::sessions::Sessions;
 use self::wire::{Param, Row};
 use crate::backend::{
     Absence, AcquireOutcome, Backend, Capabilities, ExtendOutcome, LookupBy, ReleaseOutcome,
 };
 use crate::cancel::CancelToken;
 use crate::diagnostics::StoredLock;
-use crate::error::{ErrorCode, LockError};
+use crate::error::LockError;
 use crate::key::{Key, hash_key};
-use crate::keyspace::{KeySpace, TableNames};
+use crate::keyspace::KeySpace;
 use crate::lease::{Acquired, Fence, Holder, LockId, MAX_FENCE, Ttl};
 use crate::limits::Limits;
 use crate::liveness::{CLEANUP_GUARD_MS, TIME_TOLERANCE_MS, is_live};
-use crate::net::Endpoint;
 use crate::open::ClientOptions;
-use crate::pool::{Pool, Rank, Slot};
+use crate::pool::Rank;
 use crate::sync::Mutex;
 use crate::threads;
 
@@ -57,16 +56,8 @@ pub struct PostgresBackend(Arc<Inner>);
 
 struct Inner {
     pid: u32,
-    dsn: Dsn,
-    #[cfg(feature = "tls")]
-    tls: crate::tls::Tls,
-    names: TableNames,
+    sessions: Sessions,
     keys: KeySpace,
-    /// Known from the start if the options name a schema, else from the first connection's search_path on: a path that
-    /// changes later moves nothing.
-    sql: OnceLock<Sql>,
-    pool: Pool<Connection>,
-    connect_timeout: Duration,
     operation_timeout: Duration,
     cleanup: Option<Cleanup>,
 }
@@ -90,49 +81,14 @@ impl PostgresBackend {
     /// `InvalidArgument` for a URL or an option that cannot be right; no part of the URL but an option's name is repeated.
     pub fn open(url: &str, options: &ClientOptions) -> Result<Self, LockError> {
         options.checked()?;
-        let dsn = Dsn::parse(url)?;
-        let names = TableNames::new(
-            options.schema.as_deref(),
-            options.table_name.as_deref(),
-            options.fence_table_name.as_deref(),
-        )?;
-        let sql = OnceLock::new();
-        if let Some(schema) = &names.schema {
-            let _ = sql.set(Sql::new(schema, &names));
-        }
         Ok(Self(Arc::new(Inner {
             pid: std::process::id(),
-            #[cfg(feature = "tls")]
-            tls: tls(&dsn, options),
-            connect_timeout: dsn.connect_timeout.unwrap_or(options.connect_timeout),
-            dsn,
-            names,
+            sessions: Sessions::new(url, options)?,
             keys: KeySpace::table(),
-            sql,
-            pool: Pool::new(options.pool_size),
             operation_timeout: options.operation_timeout,
             cleanup: options.cleanup_in_is_locked.then(Cleanup::default),
         })))
     }
-}
-
-#[cfg(feature = "tls")]
-fn tls(dsn: &Dsn, options: &ClientOptions) -> crate::tls::Tls {
-    use self::dsn::SslMode;
-    use crate::tls::{Tls, Verify};
-    let roots = dsn
-        .root_cert
-        .clone()
-        .or_else(|| options.tls_ca_file.clone());
-    let verify = match dsn.ssl {
-        _ if options.tls_insecure => Verify::Nothing,
-        SslMode::VerifyFull => Verify::Full,
-        SslMode::VerifyCa => Verify::Authority,
-        // As everywhere in Postgres: who names roots wants them used.
-        SslMode::Require if roots.is_some() => Verify::Authority,
-        _ => Verify::Nothing,
-    };
-    Tls::new(verify, roots)
 }
 
 impl Inner {
@@ -140,91 +96,13 @@ impl Inner {
         Limits::enter(self.pid, self.operation_timeout, cancel)
     }
 
-    /// Runs `call` on a connection of the pool, and keeps the connection if it ended cleanly.
-    fn with<T>(
-        &self,
-        rank: Rank,
-        limits: &Limits<'_>,
-        call: impl FnOnce(&mut Connection, &Sql) -> Result<T, LockError>,
-    ) -> Result<T, LockError> {
-        let mut slot = self.pool.slot(rank, limits)?;
-        let mut connection = self.connection(&mut slot, limits)?;
-        let sql = self.sql.get().ok_or_else(no_schema)?;
-        let result = call(&mut connection, sql);
-        if connection.is_clean() {
-            slot.put(connection);
-        }
-        result
-    }
-
-    fn connection(
-        &self,
-        slot: &mut Slot<'_, Connection>,
-        limits: &Limits<'_>,
-    ) -> Result<Connection, LockError> {
-        if let Some(mut connection) = slot.take() {
-            if connection.is_usable() {
-                return Ok(connection);
-            }
-        }
-        self.connect(limits).map_err(LockError::nothing_applied)
-    }
-
-    /// The first host that answers, in the order of the URL.
-    fn connect(&self, limits: &Limits<'_>) -> Result<Connection, LockError> {
-        let mut last = None;
-        for endpoint in &self.dsn.hosts {
-            limits.left()?;
-            match self.connect_to(endpoint, &limits.within(self.connect_timeout)) {
-                Ok(connection) => return Ok(connection),
-                Err(e) if limits.is_cancelled() => return Err(e),
-                Err(e)
-                    if matches!(
-                        e.code(),
-                        ErrorCode::ServiceUnavailable | ErrorCode::NetworkTimeout
-                    ) =>
-                {
-                    last = Some(e);
-                }
-                Err(e) => return Err(e),
-            }
-        }
-        Err(last.unwrap_or_else(|| LockError::internal("no host to connect to")))
-    }
-
-    fn connect_to(
-        &self,
-        endpoint: &Endpoint,
-        limits: &Limits<'_>,
-    ) -> Result<Connection, LockError> {
-        let (channel, key) = startup::session(
-            &self.dsn,
-            #[cfg(feature = "tls")]
-            &self.tls,
-            endpoint,
-            limits,
-        )?;
-        let mut connection = Connection::new(channel, endpoint.clone(), key);
-        if self.sql.get().is_none() || self.dsn.writable_only {
-            let table = [Param::Text(&self.names.lock)];
-            let rows = connection.transact(Mode::Read, sql::RESOLVE, &table, limits)?;
-            let row = only(rows)?;
-            if self.dsn.writable_only && row.bool(0)? {
-                return Err(LockError::unavailable(
-                    "the server is a standby, and target_session_attrs asks for one that writes",
-                ));
-            }
-            let schema = row.text(1)?.ok_or_else(no_schema)?;
-            self.sql.get_or_init(|| Sql::new(schema, &self.names));
-        }
-        Ok(connection)
-    }
-
     fn purge(&self, limit: u32, limits: &Limits<'_>) -> Result<u64, LockError> {
         let params = [Param::Int8(CLEANUP_GUARD_MS), Param::Int8(limit.into())];
-        let rows = self.with(Rank::Ordinary, limits, |connection, sql| {
-            connection.transact(Mode::Write, &sql.purge, &params, limits)
-        })?;
+        let rows = self
+            .sessions
+            .with(Rank::Ordinary, limits, |connection, sql| {
+                connection.transact(Mode::Write, &sql.purge, &params, limits)
+            })?;
         let count = only(rows)?.int8(0)?.unwrap_or(0);
         Ok(count.unsigned_abs())
     }
@@ -243,13 +121,15 @@ impl Inner {
             }
             LookupBy::LockId(id) => id.as_str(),
         };
-        let rows = self.with(Rank::Ordinary, limits, |connection, sql| {
-            let text = match by {
-                LookupBy::Key(_) => &sql.by_key,
-                LookupBy::LockId(_) => &sql.by_id,
-            };
-            connection.transact(Mode::Read, text, &[Param::Text(name)], limits)
-        })?;
+        let rows = self
+            .sessions
+            .with(Rank::Ordinary, limits, |connection, sql| {
+                let text = match by {
+                    LookupBy::Key(_) => &sql.by_key,
+                    LookupBy::LockId(_) => &sql.by_id,
+                };
+                connection.transact(Mode::Read, text, &[Param::Text(name)], limits)
+            })?;
         let Some(row) = rows.into_iter().next() else {
             return Ok(None);
         };
@@ -261,12 +141,6 @@ impl Inner {
 
 fn only(rows: Vec<Row>) -> Result<Row, LockError> {
     rows.into_iter().next().ok_or_else(error::garbled)
-}
-
-fn no_schema() -> LockError {
-    LockError::invalid(
-        "the role's search_path names no schema that exists; name one with ClientOptions::schema",
-    )
 }
 
 fn foreign() -> LockError {
@@ -293,15 +167,18 @@ impl Backend for PostgresBackend {
         cancel: Option<&CancelToken>,
     ) -> Result<ReleaseOutcome, LockError> {
         let limits = self.0.limits(cancel)?;
-        let rows = self.0.with(Rank::Upkeep, &limits, |connection, sql| {
-            let timeout = millis_left(&limits)?.to_string();
-            let params = [
-                Param::Text(lock_id.as_str()),
-                Param::Int8(TIME_TOLERANCE_MS),
-                Param::Text(&timeout),
-            ];
-            connection.transact(Mode::Write, &sql.release, &params, &limits)
-        })?;
+        let rows = self
+            .0
+            .sessions
+            .with(Rank::Upkeep, &limits, |connection, sql| {
+                let timeout = millis_left(&limits)?.to_string();
+                let params = [
+                    Param::Text(lock_id.as_str()),
+                    Param::Int8(TIME_TOLERANCE_MS),
+                    Param::Text(&timeout),
+                ];
+                connection.transact(Mode::Write, &sql.release, &params, &limits)
+            })?;
         let record = only(rows)?.record()?;
         Ok(match (record.bool(0)?, record.bool(1)?) {
             (_, true) => ReleaseOutcome::Released,
@@ -317,16 +194,19 @@ impl Backend for PostgresBackend {
         cancel: Option<&CancelToken>,
     ) -> Result<ExtendOutcome, LockError> {
         let limits = self.0.limits(cancel)?;
-        let rows = self.0.with(Rank::Upkeep, &limits, |connection, sql| {
-            let timeout = millis_left(&limits)?.to_string();
-            let params = [
-                Param::Text(lock_id.as_str()),
-                Param::Int8(ttl.as_millis()),
-                Param::Int8(TIME_TOLERANCE_MS),
-                Param::Text(&timeout),
-            ];
-            connection.transact(Mode::Grant, &sql.extend, &params, &limits)
-        })?;
+        let rows = self
+            .0
+            .sessions
+            .with(Rank::Upkeep, &limits, |connection, sql| {
+                let timeout = millis_left(&limits)?.to_string();
+                let params = [
+                    Param::Text(lock_id.as_str()),
+                    Param::Int8(ttl.as_millis()),
+                    Param::Int8(TIME_TOLERANCE_MS),
+                    Param::Text(&timeout),
+                ];
+                connection.transact(Mode::Grant, &sql.extend, &params, &limits)
+            })?;
         let record = only(rows)?.record()?;
         Ok(match (record.bool(0)?, record.int8(1)?) {
             (_, Some(expires)) => ExtendOutcome::Extended(expires),
@@ -384,16 +264,20 @@ impl Backend for PostgresBackend {
 
     fn check(&self, cancel: Option<&CancelToken>) -> Result<Vec<String>, LockError> {
         let limits = self.0.limits(cancel)?;
-        self.0.with(Rank::Ordinary, &limits, |connection, sql| {
-            setup::check(connection, sql, &self.0.names, &limits)
-        })
+        self.0
+            .sessions
+            .with(Rank::Ordinary, &limits, |connection, sql| {
+                setup::check(connection, sql, &self.0.sessions.names, &limits)
+            })
     }
 
     fn setup_schema(&self, cancel: Option<&CancelToken>) -> Result<(), LockError> {
         let limits = self.0.limits(cancel)?;
-        self.0.with(Rank::Ordinary, &limits, |connection, sql| {
-            setup::create(connection, sql, &self.0.names, &limits)
-        })
+        self.0
+            .sessions
+            .with(Rank::Ordinary, &limits, |connection, sql| {
+                setup::create(connection, sql, &self.0.sessions.names, &limits)
+            })
     }
 
     fn purge_expired(&self, limit: u32, cancel: Option<&CancelToken>) -> Result<u64, LockError> {
@@ -411,20 +295,22 @@ impl Inner {
     ) -> Result<AcquireOutcome, LockError> {
         let storage = self.keys.lock(key)?;
         let fence_key = self.keys.fence(&storage)?;
-        let rows = self.with(Rank::Ordinary, limits, |connection, sql| {
-            let timeout = millis_left(limits)?.to_string();
-            let params = [
-                Param::Text(&storage),
-                Param::Text(&fence_key),
-                Param::Text(key.as_str()),
-                Param::Text(lock_id.as_str()),
-                Param::Int8(ttl.as_millis()),
-                Param::Int8(TIME_TOLERANCE_MS),
-                Param::Int8(MAX_FENCE as i64),
-                Param::Text(&timeout),
-            ];
-            connection.transact(Mode::Grant, &sql.acquire, &params, limits)
-        })?;
+        let rows = self
+            .sessions
+            .with(Rank::Ordinary, limits, |connection, sql| {
+                let timeout = millis_left(limits)?.to_string();
+                let params = [
+                    Param::Text(&storage),
+                    Param::Text(&fence_key),
+                    Param::Text(key.as_str()),
+                    Param::Text(lock_id.as_str()),
+                    Param::Int8(ttl.as_millis()),
+                    Param::Int8(TIME_TOLERANCE_MS),
+                    Param::Int8(MAX_FENCE as i64),
+                    Param::Text(&timeout),
+                ];
+                connection.transact(Mode::Grant, &sql.acquire, &params, limits)
+            })?;
         let record = only(rows)?.record()?;
         let (granted, owner) = (record.bool(0)?, record.text(1)?);
         let fence = record.text(2)?.and_then(|text| Fence::parse(text).ok());
@@ -478,9 +364,8 @@ impl Inner {
 
 impl fmt::Debug for PostgresBackend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PostgresBackend")
-            .field("dsn", &self.0.dsn)
-            .field("names", &self.0.names)
-            .finish_non_exhaustive()
+        f.debug_tuple("PostgresBackend")
+            .field(&self.0.sessions)
+            .finish()
     }
 }

@@ -81,10 +81,10 @@ impl Channel {
     /// The next message.
     pub(crate) fn receive(&mut self, limits: &Limits<'_>) -> Result<Message, LockError> {
         loop {
-            if let Some(header) = Header::parse(&self.input).map_err(|_| garbled())? {
-                if usize::try_from(header.len()).map_or(true, |len| len > MAX_MESSAGE) {
-                    return Err(garbled());
-                }
+            if let Some(header) = Header::parse(&self.input).map_err(|_| garbled())?
+                && usize::try_from(header.len()).map_or(true, |len| len > MAX_MESSAGE)
+            {
+                return Err(garbled());
             }
             if let Some(message) = Message::parse(&mut self.input).map_err(|_| garbled())? {
                 return Ok(message);

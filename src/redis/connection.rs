@@ -183,7 +183,11 @@ impl Connection {
         self.socket.is_quiet()
     }
 
-    fn send(&mut self, commands: &[&[&[u8]]], limits: &Limits<'_>) -> Result<(), LockError> {
+    pub(crate) fn send(
+        &mut self,
+        commands: &[&[&[u8]]],
+        limits: &Limits<'_>,
+    ) -> Result<(), LockError> {
         self.output.clear();
         for command in commands {
             resp::command(&mut self.output, command);
@@ -191,7 +195,7 @@ impl Connection {
         self.socket.write_all(&self.output, limits)
     }
 
-    fn receive(&mut self, limits: &Limits<'_>) -> Result<Reply, LockError> {
+    pub(crate) fn receive(&mut self, limits: &Limits<'_>) -> Result<Reply, LockError> {
         loop {
             let parsed = resp::parse(&self.input[..self.filled]).map_err(error::malformed)?;
             if let Some((reply, used)) = parsed {

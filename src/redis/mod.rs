@@ -8,37 +8,39 @@ mod resp;
 mod route;
 mod scripts;
 mod sentinel;
+mod servers;
 mod url;
 mod value;
+mod watch;
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use self::cluster::Cluster;
-use self::connection::{Connection, Connector, Demand};
+use self::connection::{Connector, Demand};
 use self::resp::Reply;
-use self::route::{Route, Routed};
+use self::route::Route;
 use self::scripts::{Script, Scripts};
 use self::sentinel::Sentinels;
+use self::servers::Servers;
 use self::url::{Login, RedisUrl, Target};
+use self::watch::{Ear, Freed};
 use crate::backend::{
-    Absence, AcquireOutcome, Backend, Capabilities, ExtendOutcome, LookupBy, ReleaseOutcome,
+    Absence, AcquireOutcome, Backend, Capabilities, ExtendOutcome, LookupBy, ReleaseOutcome, Watch,
 };
 use crate::cancel::CancelToken;
 use crate::diagnostics::StoredLock;
 use crate::error::LockError;
 use crate::key::Key;
 use crate::keyspace::KeySpace;
-use crate::lease::{Acquired, Fence, LockId, MAX_FENCE, Ttl};
+use crate::lease::{Acquired, Fence, Holder, LockId, MAX_FENCE, Ttl};
 use crate::limits::Limits;
 use crate::liveness::TIME_TOLERANCE_MS;
 use crate::open::ClientOptions;
-use crate::pool::{Pool, Rank};
+use crate::pool::Rank;
 #[cfg(feature = "tls")]
 use crate::tls::{Tls, Verify};
-
-/// How often a call follows a cluster that moves. Twice is the most that a slot on its way needs.
-const MAX_HOPS: usize = 5;
 
 /// Locks in a Redis server, shared with the TypeScript library: the same key is the same lock with the same fences.
 ///
@@ -58,12 +60,10 @@ const MAX_HOPS: usize = 5;
 pub struct RedisBackend {
     pid: u32,
     operation_timeout: Duration,
-    connect_timeout: Duration,
     space: KeySpace,
     scripts: Scripts,
-    route: Route,
-    connector: Connector,
-    pool: Pool<Routed>,
+    ear: Ear,
+    servers: Arc<Servers>,
     tolerance: String,
     max_fence: String,
 }
@@ -118,15 +118,15 @@ impl RedisBackend {
                 (Route::Cluster(cluster), Demand::ClusterNode)
             }
         };
+        let pid = std::process::id();
+        let servers = Arc::new(Servers::new(route, connector(url.login, demand), options));
         Ok(Self {
-            pid: std::process::id(),
+            pid,
             operation_timeout: options.operation_timeout,
-            connect_timeout: options.connect_timeout,
             space,
             scripts: Scripts::new(),
-            route,
-            connector: connector(url.login, demand),
-            pool: Pool::new(options.pool_size),
+            ear: Ear::new(pid, Arc::clone(&servers)),
+            servers,
             tolerance: TIME_TOLERANCE_MS.to_string(),
             max_fence: MAX_FENCE.to_string(),
         })
@@ -134,52 +134,6 @@ impl RedisBackend {
 
     fn enter<'a>(&self, cancel: Option<&'a CancelToken>) -> Result<Limits<'a>, LockError> {
         Limits::enter(self.pid, self.operation_timeout, cancel)
-    }
-
-    /// One exchange on a pooled connection, which goes back only if it is still in step with the server, and wherever a
-    /// cluster sends it. `refusal` finds the error in an answer.
-    fn exchange<T>(
-        &self,
-        rank: Rank,
-        limits: &Limits<'_>,
-        mut talk: impl FnMut(&mut Connection) -> Result<T, LockError>,
-        refusal: impl Fn(&T) -> Option<&str>,
-    ) -> Result<T, LockError> {
-        let mut slot = self.pool.slot(rank, limits)?;
-        // After a restart of the server the connections that idled are dead: such a one is not worth a failed call.
-        let pooled = slot
-            .take()
-            .and_then(|mut c| (self.route.is_current(&c) && c.connection.is_quiet()).then_some(c));
-        let mut routed = match pooled {
-            Some(routed) => routed,
-            None => self
-                .route
-                .connect(&self.connector, &limits.within(self.connect_timeout))?,
-        };
-        for _ in 0..MAX_HOPS {
-            let since = self.route.watch();
-            let answer = talk(&mut routed.connection)
-                .inspect_err(|e| self.route.failed(routed.generation(), since, e))?;
-            if let Some(line) = refusal(&answer) {
-                if let Some(redirect) = self.route.redirect(line, &routed)? {
-                    let limits = limits.within(self.connect_timeout);
-                    routed = self.route.follow(redirect, &self.connector, &limits)?;
-                    continue;
-                }
-                if error::is_stale(line) {
-                    self.route.lost(routed.generation());
-                    return Ok(answer);
-                }
-            }
-            if self.route.served(&mut routed) {
-                slot.put(routed);
-            }
-            return Ok(answer);
-        }
-        Err(LockError::unavailable(format!(
-            "the nodes of the Redis Cluster sent us around in {MAX_HOPS} steps; it is being changed"
-        ))
-        .nothing_applied())
     }
 
     fn run(
@@ -190,7 +144,7 @@ impl RedisBackend {
         keys: &[&[u8]],
         args: &[&[u8]],
     ) -> Result<Reply, LockError> {
-        let reply = self.exchange(
+        let reply = self.servers.exchange(
             rank,
             limits,
             |connection| {
@@ -277,8 +231,13 @@ impl Backend for RedisBackend {
             )
             .map_err(|e| e.for_key(key))?;
         match &reply {
-            Reply::Integer(0) => Ok(AcquireOutcome::Locked(None)),
             Reply::Array(items) => match &items[..] {
+                [
+                    Reply::Integer(0),
+                    Reply::Integer(left),
+                    Reply::Bulk(fence),
+                    Reply::Bulk(id),
+                ] => Ok(AcquireOutcome::Locked(Some(holder(*left, fence, id)))),
                 [
                     Reply::Integer(1),
                     Reply::Bulk(fence),
@@ -370,6 +329,11 @@ impl Backend for RedisBackend {
         Capabilities::new("redis")
     }
 
+    /// One connection subscribes for all who wait. Without the rights to `SUBSCRIBE` and the channels, waiters poll.
+    fn watch(&self, key: &Key, freed: Freed) -> Option<Watch> {
+        self.ear.watch(&self.space.lock(key).ok()?, freed)
+    }
+
     /// Runs every command the scripts need, on a key nobody else uses and leaving nothing behind, and looks at the server's
     /// eviction and persistence. It needs the right to `INFO`, and `CONFIG GET` to see `appendfsync`; without them it says
     /// so in a warning.
@@ -377,7 +341,7 @@ impl Backend for RedisBackend {
         let index = self.space.index(&LockId::random()?)?;
         let limits = self.enter(cancel)?;
         let rehearse = &self.scripts.rehearse;
-        let replies = self.exchange(
+        let replies = self.servers.exchange(
             Rank::Ordinary,
             &limits,
             |connection| {
@@ -413,9 +377,21 @@ impl fmt::Debug for RedisBackend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisBackend")
             .field("prefix", &self.space.prefix())
-            .field("database", &self.connector.login.database)
+            .field("database", &self.servers.database())
             .finish_non_exhaustive()
     }
+}
+
+/// Who holds a contended lock, as far as its value is one of ours.
+fn holder(left_ms: i64, fence: &[u8], id: &[u8]) -> Holder {
+    let text = |bytes| std::str::from_utf8(bytes).ok();
+    Holder::new(
+        text(id)
+            .and_then(|id| LockId::parse(id).ok())
+            .map(|id| id.hash()),
+        text(fence).and_then(|fence| Fence::parse(fence).ok()),
+        Some(Duration::from_millis(u64::try_from(left_ms).unwrap_or(0))),
+    )
 }
 
 fn stored(reply: Reply) -> Result<Option<Vec<u8>>, LockError> {

@@ -30,7 +30,7 @@ struct State {
 /// Why a sentinel was of no help.
 enum Failure {
     /// Not reached, or without an answer in its share of the time.
-    Silent,
+    Silent(LockError),
     Refused(LockError),
     UnknownName,
     NoSentinel,
@@ -90,14 +90,14 @@ impl Sentinels {
                 Err(failure) => failures.push(failure),
             }
         }
-        Err(nobody_knows(&mut failures))
+        Err(nobody_knows(failures))
     }
 
     fn ask(&self, sentinel: &Endpoint, limits: &Limits<'_>) -> Result<Endpoint, Failure> {
         let judge = |e: LockError| match e.code() {
             ErrorCode::AuthFailed | ErrorCode::InvalidArgument => Failure::Refused(e),
             ErrorCode::Internal => Failure::NoSentinel,
-            _ => Failure::Silent,
+            _ => Failure::Silent(e),
         };
         let mut connection = self.connector.connect(sentinel, limits).map_err(judge)?;
         let question: &[&[u8]] = &[
@@ -134,40 +134,36 @@ impl Sentinels {
 }
 
 /// One error for all sentinels. As long as one of them might still know better it is a transient one.
-fn nobody_knows(failures: &mut Vec<Failure>) -> LockError {
+fn nobody_knows(failures: Vec<Failure>) -> LockError {
     let asked = failures.len();
-    let silent = count(failures, |f| matches!(f, Failure::Silent));
-    let unknown = count(failures, |f| matches!(f, Failure::UnknownName));
-    let refused = failures
-        .iter()
-        .position(|f| matches!(f, Failure::Refused(_)));
-    let no_sentinel = count(failures, |f| matches!(f, Failure::NoSentinel));
-    if silent > 0 {
-        return LockError::unavailable(format!(
-            "none of {asked} sentinels named the primary: {silent} did not answer, {unknown} do not know the name, {} refused",
-            asked - silent - unknown
-        ));
-    }
-    if let Some(at) = refused {
-        if let Failure::Refused(e) = failures.swap_remove(at) {
-            let message = format!("a sentinel refused the question: {}", e.message());
-            return LockError::new(e.code(), message).with_source(e);
+    let (mut silent, mut unknown, mut refused) = (Vec::new(), 0, None);
+    for failure in failures {
+        match failure {
+            Failure::Silent(e) => silent.push(e),
+            Failure::Refused(e) => {
+                refused.get_or_insert(e);
+            }
+            Failure::UnknownName => unknown += 1,
+            Failure::NoSentinel => {}
         }
     }
-    LockError::invalid(if unknown > 0 {
-        format!(
-            "none of {asked} sentinels knows a primary of the name in the URL{}",
-            if no_sentinel > 0 {
-                ", and not all of them are sentinels"
-            } else {
-                ""
-            }
-        )
+    let silent_ones = silent.len();
+    if let Some(first) = silent.into_iter().next() {
+        let message = format!(
+            "none of {asked} sentinels named the primary: {silent_ones} did not answer, {unknown} do not know its name; the first that did not: {}",
+            first.message()
+        );
+        return LockError::unavailable(message).with_source(first);
+    }
+    if let Some(e) = refused {
+        let message = format!("a sentinel refused the question: {}", e.message());
+        return LockError::new(e.code(), message).with_source(e);
+    }
+    LockError::invalid(if unknown == asked {
+        format!("none of {asked} sentinels knows a primary of the name in the URL")
     } else {
-        format!("none of the {asked} servers in the URL is a sentinel")
+        format!(
+            "of {asked} servers in the URL {unknown} are sentinels, and they do not know a primary of its name"
+        )
     })
-}
-
-fn count(failures: &[Failure], is: impl Fn(&Failure) -> bool) -> usize {
-    failures.iter().filter(|f| is(f)).count()
 }

@@ -9,6 +9,7 @@ mod sql;
 mod transaction;
 mod url;
 mod volume;
+mod watch;
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -20,8 +21,9 @@ use self::fork::Inside;
 use self::pool::Pool;
 use self::sql::Stored;
 use self::transaction::next_fence;
+use self::watch::{Eye, Freed};
 use crate::backend::{
-    Absence, AcquireOutcome, Backend, Capabilities, ExtendOutcome, LookupBy, ReleaseOutcome,
+    Absence, AcquireOutcome, Backend, Capabilities, ExtendOutcome, LookupBy, ReleaseOutcome, Watch,
 };
 use crate::cancel::CancelToken;
 use crate::clock;
@@ -48,6 +50,7 @@ use crate::open::ClientOptions;
 pub struct SqliteBackend {
     pid: u32,
     pool: Pool,
+    eye: Eye,
     keys: KeySpace,
     timeout: Duration,
     boot_id: OnceLock<String>,
@@ -64,9 +67,11 @@ impl SqliteBackend {
     pub fn open(url: &str, options: &ClientOptions) -> Result<Self, LockError> {
         options.checked()?;
         let pid = std::process::id();
+        let path = url::path(url)?;
         Ok(Self {
             pid,
-            pool: Pool::new(pid, url::path(url)?, options.pool_size),
+            eye: Eye::new(pid, &path),
+            pool: Pool::new(pid, path, options.pool_size),
             keys: KeySpace::table(),
             timeout: options.operation_timeout,
             boot_id: OnceLock::new(),
@@ -209,6 +214,11 @@ impl Backend for SqliteBackend {
 
     fn capabilities(&self) -> Capabilities {
         Capabilities::new("sqlite")
+    }
+
+    /// A thread looks for changes of the file while somebody waits.
+    fn watch(&self, _key: &Key, freed: Freed) -> Option<Watch> {
+        self.eye.watch(freed)
     }
 
     fn check(&self, cancel: Option<&CancelToken>) -> Result<Vec<String>, LockError> {

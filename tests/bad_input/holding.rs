@@ -73,7 +73,7 @@ fn row_54_a_panic_in_the_closure_releases() {
     for store in stores() {
         let client = &store.client;
         let panicked = catch_unwind(AssertUnwindSafe(|| {
-            client.with_lock("k", |_| panic!("planted")).map(|()| ())
+            client.with_lock("k", |_| panic!("planted"))
         }));
         assert!(panicked.is_err());
         assert!(!is_locked(client, "k"));
@@ -278,11 +278,12 @@ fn row_62_extends_and_releases_of_eight_threads() {
                 std::thread::spawn(move || {
                     start.wait();
                     if n % 2 == 1 {
-                        return guard.extend(TTL).map(|_| false);
+                        return (guard.extend(TTL).map(|_| false), Duration::ZERO);
                     }
+                    let begun = Instant::now();
                     let answer = guard.release();
                     released.store(1, SeqCst);
-                    answer
+                    (answer, begun.elapsed())
                 })
             })
             .collect();
@@ -294,22 +295,31 @@ fn row_62_extends_and_releases_of_eight_threads() {
             .into_iter()
             .map(|w| w.join().expect("no panic"))
             .collect();
-        let wins = answers.iter().filter(|a| matches!(a, Ok(true))).count();
+        let wins = answers
+            .iter()
+            .filter(|(a, _)| matches!(a, Ok(true)))
+            .count();
         // The store's tolerance keeps the lock alive at the end of its lease: one release removes it.
         assert_eq!(wins, 1, "{answers:?}");
         assert!(!kit.is_locked());
         let before = calls.load(SeqCst);
-        assert!(before <= 1);
         kit.clock.advance(TTL * 2);
         let lost = guard.is_lost();
         drop(guard);
-        assert_eq!(
-            late.load(SeqCst),
-            0,
-            "a callback began after a release had returned"
-        );
-        assert_eq!(calls.load(SeqCst), before);
-        assert!(lost || before == 0);
+        assert!(calls.load(SeqCst) <= 1);
+        assert!(lost || calls.load(SeqCst) == 0);
+        // A release waits for a callback that runs, but not for ever: one that did not run within a second may be late.
+        if answers
+            .iter()
+            .all(|(_, took)| *took < Duration::from_secs(1))
+        {
+            assert_eq!(
+                late.load(SeqCst),
+                0,
+                "a callback began after a release had returned"
+            );
+            assert_eq!(calls.load(SeqCst), before);
+        }
     }
 }
 

@@ -32,14 +32,11 @@ fn is_root() -> bool {
 
 /// Runs as the user `postgres` when the test is root, whom the server refuses.
 fn as_server_user(program: &Path) -> Command {
-    if !is_root() {
-        return Command::new(program);
-    }
     let mut command = Command::new("setpriv");
-    command
-        .args(["--reuid=postgres", "--regid=postgres", "--clear-groups"])
-        .args(["--pdeathsig", "QUIT"])
-        .arg(program);
+    if is_root() {
+        command.args(["--reuid=postgres", "--regid=postgres", "--clear-groups"]);
+    }
+    command.args(["--pdeathsig", "QUIT"]).arg(program);
     command
 }
 

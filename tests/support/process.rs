@@ -18,9 +18,12 @@ const DIR: &str = "SYNCGUARD_TEST_DIR";
 /// What a stage says stands behind this; the test harness writes to the same stream.
 const SAYS: &str = "@> ";
 /// Far longer than anything takes.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 /// How long a forked child may live.
 const CHILD_SECONDS: u32 = 20;
+
+/// What a stage does, with the folder it works in.
+pub type Body = fn(&Path);
 
 /// Another process, ended with its owner.
 pub struct Stage {
@@ -130,7 +133,7 @@ impl Drop for Stage {
 }
 
 /// Plays the stage that the environment names; does nothing in the test itself. Does not return from a stage.
-pub fn play(stages: &[(&str, fn(&Path))]) {
+pub fn play(stages: &[(&str, Body)]) {
     let Ok(name) = std::env::var(STAGE) else {
         return;
     };

@@ -1,11 +1,11 @@
 -- KEYS: lock, fence counter, index. ARGV: lock id, ttl ms, tolerance ms, largest fence, the value up to its fence.
--- Answers 0, or {1, fence, expiresAtMs}. Nothing is written before every check has passed.
+-- Answers {1, fence, expiresAtMs}, or {0, ms left, fence, lock id} of whoever holds it. Nothing is written before every check has passed.
 local value = redis.call('GET', KEYS[1])
 if value then
   local lock, live = read(value, ARGV[3])
   if not lock then return redis.error_reply(FOREIGN) end
   if live then
-    if lock.lockId ~= ARGV[1] then return 0 end
+    if lock.lockId ~= ARGV[1] then return {0, lock.expiresAtMs - now, tostring(lock.fence), tostring(lock.lockId)} end
     if type(lock.fence) ~= 'string' then return redis.error_reply(FOREIGN) end
     return {1, lock.fence, lock.expiresAtMs}
   end

@@ -1,0 +1,171 @@
+//! The sessions of one store: which servers, how many at once, and the SQL that fits the tables found there.
+
+use std::fmt;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use super::connection::{Connection, Mode};
+use super::dsn::Dsn;
+use super::error::garbled;
+use super::sql::{RESOLVE, Sql};
+use super::startup;
+use super::wire::Param;
+use crate::error::{ErrorCode, LockError};
+use crate::keyspace::TableNames;
+use crate::limits::Limits;
+use crate::net::Endpoint;
+use crate::open::ClientOptions;
+use crate::pool::{Pool, Rank, Slot};
+
+pub(crate) struct Sessions {
+    dsn: Dsn,
+    #[cfg(feature = "tls")]
+    tls: crate::tls::Tls,
+    pub(crate) names: TableNames,
+    /// Known from the start if the options name a schema, else from the first connection's search_path on: a path that
+    /// changes later moves nothing.
+    sql: OnceLock<Sql>,
+    pool: Pool<Connection>,
+    connect_timeout: Duration,
+}
+
+impl Sessions {
+    pub(crate) fn new(url: &str, options: &ClientOptions) -> Result<Self, LockError> {
+        let dsn = Dsn::parse(url)?;
+        let names = TableNames::new(
+            options.schema.as_deref(),
+            options.table_name.as_deref(),
+            options.fence_table_name.as_deref(),
+        )?;
+        let sql = OnceLock::new();
+        if let Some(schema) = &names.schema {
+            let _ = sql.set(Sql::new(schema, &names));
+        }
+        Ok(Self {
+            #[cfg(feature = "tls")]
+            tls: tls(&dsn, options),
+            connect_timeout: dsn.connect_timeout.unwrap_or(options.connect_timeout),
+            dsn,
+            names,
+            sql,
+            pool: Pool::new(options.pool_size),
+        })
+    }
+
+    /// Runs `call` on a session of the pool, and keeps the session if that ended well.
+    pub(crate) fn with<T>(
+        &self,
+        rank: Rank,
+        limits: &Limits<'_>,
+        call: impl FnOnce(&mut Connection, &Sql) -> Result<T, LockError>,
+    ) -> Result<T, LockError> {
+        let mut slot = self.pool.slot(rank, limits)?;
+        let mut connection = self
+            .session(&mut slot, limits)
+            .map_err(LockError::nothing_applied)?;
+        let sql = self.sql.get().ok_or_else(no_schema)?;
+        let result = call(&mut connection, sql);
+        // A server that cannot serve, a standby for one, is asked for no more: the next call looks for a better one.
+        let unfit = matches!(&result, Err(e) if e.code() == ErrorCode::ServiceUnavailable);
+        if connection.is_clean() && !unfit {
+            slot.put(connection);
+        }
+        result
+    }
+
+    fn session(
+        &self,
+        slot: &mut Slot<'_, Connection>,
+        limits: &Limits<'_>,
+    ) -> Result<Connection, LockError> {
+        if let Some(mut connection) = slot.take()
+            && connection.is_usable()
+        {
+            return Ok(connection);
+        }
+        self.connect(limits)
+    }
+
+    /// The first host that answers, in the order of the URL.
+    fn connect(&self, limits: &Limits<'_>) -> Result<Connection, LockError> {
+        let mut last = None;
+        for endpoint in &self.dsn.hosts {
+            limits.left()?;
+            match self.connect_to(endpoint, &limits.within(self.connect_timeout)) {
+                Err(e) if is_elsewhere_better(&e) && !limits.is_cancelled() => last = Some(e),
+                result => return result,
+            }
+        }
+        Err(last.unwrap_or_else(|| LockError::internal("no host to connect to")))
+    }
+
+    fn connect_to(
+        &self,
+        endpoint: &Endpoint,
+        limits: &Limits<'_>,
+    ) -> Result<Connection, LockError> {
+        let (channel, key) = startup::session(
+            &self.dsn,
+            #[cfg(feature = "tls")]
+            &self.tls,
+            endpoint,
+            limits,
+        )?;
+        let mut connection = Connection::new(channel, endpoint.clone(), key);
+        if self.sql.get().is_none() || self.dsn.writable_only {
+            let table = [Param::Text(&self.names.lock)];
+            let rows = connection.transact(Mode::Read, RESOLVE, &table, limits)?;
+            let row = rows.first().ok_or_else(garbled)?;
+            if self.dsn.writable_only && row.bool(0)? {
+                return Err(LockError::unavailable(
+                    "the server is a standby, and target_session_attrs asks for one that writes",
+                ));
+            }
+            let schema = row.text(1)?.ok_or_else(no_schema)?;
+            self.sql.get_or_init(|| Sql::new(schema, &self.names));
+        }
+        Ok(connection)
+    }
+}
+
+/// Whether another host may do what this one could not.
+fn is_elsewhere_better(error: &LockError) -> bool {
+    matches!(
+        error.code(),
+        ErrorCode::ServiceUnavailable | ErrorCode::NetworkTimeout
+    )
+}
+
+fn no_schema() -> LockError {
+    LockError::invalid(
+        "the role's search_path names no schema that exists; name one with ClientOptions::schema",
+    )
+}
+
+#[cfg(feature = "tls")]
+fn tls(dsn: &Dsn, options: &ClientOptions) -> crate::tls::Tls {
+    use super::dsn::SslMode;
+    use crate::tls::{Tls, Verify};
+    let roots = dsn
+        .root_cert
+        .clone()
+        .or_else(|| options.tls_ca_file.clone());
+    let verify = match dsn.ssl {
+        _ if options.tls_insecure => Verify::Nothing,
+        SslMode::VerifyFull => Verify::Full,
+        SslMode::VerifyCa => Verify::Authority,
+        // As everywhere in Postgres: who names roots wants them used.
+        SslMode::Require if roots.is_some() => Verify::Authority,
+        _ => Verify::Nothing,
+    };
+    Tls::new(verify, roots)
+}
+
+impl fmt::Debug for Sessions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sessions")
+            .field("dsn", &self.dsn)
+            .field("names", &self.names)
+            .finish_non_exhaustive()
+    }
+}

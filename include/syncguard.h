@@ -239,6 +239,16 @@ typedef struct syncguard_error syncguard_error;
 typedef struct syncguard_guard syncguard_guard;
 
 /**
+ * A place in the line of a key, for callers that wait by themselves between single attempts: event loops, and languages with
+ * threads of their own. `syncguard_lock` does all of this for you.
+ * Make one after an attempt found the lock held. Try again when it is called, or when your own delay
+ * (`syncguard_retry_delay_ms`) has passed and it is first. Say `syncguard_waiter_begin_attempt` before each attempt. Freeing it
+ * leaves the line and passes the turn on.
+ * Threads: any, also several at once.
+ */
+typedef struct syncguard_waiter syncguard_waiter;
+
+/**
  * One operation and how it went, for the `on_event` callback. All of it is valid only during the call: copy what you keep.
  * Texts are NULL where they do not apply. Later versions may add fields at the end; `struct_size` says how many there are.
  */
@@ -955,6 +965,69 @@ enum syncguard_status syncguard_owns(struct syncguard_client *client,
                                      size_t lock_id_len,
                                      bool *out,
                                      struct syncguard_error **err);
+
+/**
+ * Joins the line of those who wait for a key in this process, without blocking.
+ *
+ * @param key             as for `syncguard_lock`.
+ * @param key_len         its length in bytes, or `SYNCGUARD_NUL`.
+ * @param wake            called, on any thread, when the place becomes the first one and when the lock may have been freed. It
+ *                        must return at once and must not call anything here: write to a pipe or an eventfd.
+ * @param user_data       what `wake` is called with; the library's from now on, whatever the status.
+ * @param user_data_free  NULL, or called exactly once, on any thread, when no call can come any more. It must not call anything
+ *                        here either.
+ * @param out             gets the place, which belongs to the caller and is freed with `syncguard_waiter_free`; NULL unless OK.
+ * @param err             NULL, or gets an error below zero.
+ * @return OK; INVALID_ARGUMENT for NULL or a bad key; INTERNAL in a forked child.
+ * Threads: any. Does not wait.
+ */
+enum syncguard_status syncguard_waiter_new(struct syncguard_client *client,
+                                           const char *key,
+                                           size_t key_len,
+                                           void (*wake)(void *user_data),
+                                           void *user_data,
+                                           void (*user_data_free)(void *user_data),
+                                           struct syncguard_waiter **out,
+                                           struct syncguard_error **err);
+
+/**
+ * Whether an attempt is worth making now: this one is first in line and the lock may have been freed. False for NULL.
+ * Threads: any. No I/O.
+ */
+bool syncguard_waiter_is_called(const struct syncguard_waiter *waiter);
+
+/**
+ * Whether it is this one's turn to ask the store for all who wait in this process. False for NULL.
+ * Threads: any. No I/O.
+ */
+bool syncguard_waiter_is_first(const struct syncguard_waiter *waiter);
+
+/**
+ * Says that an attempt is about to be made: what is freed from here on calls again. NULL is fine.
+ * Threads: any. Does not wait.
+ */
+void syncguard_waiter_begin_attempt(struct syncguard_waiter *waiter);
+
+/**
+ * Leaves the line, passes the turn on, and frees the place. NULL is fine. `wake` may still be running on another thread.
+ * Threads: any, but not inside `wake`.
+ */
+void syncguard_waiter_free(struct syncguard_waiter *waiter);
+
+/**
+ * Whether somebody waits for a key with this client: who comes now should join the line. No I/O.
+ *
+ * @param key      as for `syncguard_lock`.
+ * @param key_len  its length in bytes, or `SYNCGUARD_NUL`.
+ * @param out      gets the answer; written if OK.
+ * @return OK; INVALID_ARGUMENT for NULL or a bad key; INTERNAL in a forked child.
+ * Threads: any.
+ */
+enum syncguard_status syncguard_is_waited_for(struct syncguard_client *client,
+                                              const char *key,
+                                              size_t key_len,
+                                              bool *out,
+                                              struct syncguard_error **err);
 
 /**
  * The display hash of a key, as it stands in errors, events and lookups: 24 hex digits over its NFC form. It tells keys apart

@@ -18,6 +18,7 @@ const SOURCES: &[&str] = &[
     "client",
     "guard",
     "verbs",
+    "waiter",
     "helpers",
 ];
 

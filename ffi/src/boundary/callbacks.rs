@@ -20,6 +20,7 @@ type OnReleaseError = unsafe extern "C" fn(
 );
 type OnEvent = unsafe extern "C" fn(*mut c_void, *const syncguard_event);
 type OnWarning = unsafe extern "C" fn(*mut c_void, *const c_char);
+type Wake = unsafe extern "C" fn(*mut c_void);
 type UserDataFree = unsafe extern "C" fn(*mut c_void);
 
 /// The thread on which no user code may run: it keeps every guard's deadline.
@@ -81,6 +82,12 @@ impl UserData {
             // SAFETY: as in `lost`; the event borrows from `strings`, which lives to the end of the call.
             unsafe { call(user.data, &strings.event(event)) };
         }
+    }
+
+    pub(crate) fn wake(self: &Arc<Self>, call: Wake) -> impl Fn() + use<> {
+        let user = Arc::clone(self);
+        // SAFETY: as in `lost`.
+        move || unsafe { call(user.data) }
     }
 
     pub(crate) fn warning(self: &Arc<Self>, call: OnWarning) -> impl Fn(&str) + use<> {

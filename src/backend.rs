@@ -1,5 +1,6 @@
 //! [`Backend`]: what a store must be able to do, and how it answers.
 
+use std::fmt;
 use std::sync::Arc;
 
 use crate::cancel::CancelToken;
@@ -61,6 +62,22 @@ pub enum LookupBy<'a> {
     Key(&'a Key),
     /// The lock with this id.
     LockId(&'a LockId),
+}
+
+/// A [`Backend::watch`] under way. Ends when dropped, without waiting for anything.
+pub struct Watch(#[allow(dead_code)] Box<dyn Send>);
+
+impl Watch {
+    /// Keeps `what` until the watch ends; its `Drop` ends the watch. For backends of your own.
+    pub fn new(what: impl Send + 'static) -> Self {
+        Self(Box::new(what))
+    }
+}
+
+impl fmt::Debug for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Watch")
+    }
 }
 
 /// What a store is.
@@ -275,6 +292,15 @@ pub trait Backend: Send + Sync {
         Ok(())
     }
 
+    /// Has `freed` called whenever the lock of `key` may have been freed, by whomever, until the watch is dropped; and once as
+    /// soon as the store listens, because what was freed before is not heard. Calls come from a thread of the store's, and
+    /// must be allowed to come in vain. Does no I/O on the caller's thread. Default: `None`, and whoever waits asks now and
+    /// then; it does so in any case, so a call that gets lost costs time and nothing else.
+    fn watch(&self, key: &Key, freed: Arc<dyn Fn() + Send + Sync>) -> Option<Watch> {
+        let _ = (key, freed);
+        None
+    }
+
     /// Removes at most `limit` locks that expired more than two seconds ago, never a fence counter, and says how many.
     /// Default: none.
     ///
@@ -344,6 +370,10 @@ impl<B: Backend + ?Sized> Backend for Arc<B> {
 
     fn setup_schema(&self, cancel: Option<&CancelToken>) -> Result<(), LockError> {
         (**self).setup_schema(cancel)
+    }
+
+    fn watch(&self, key: &Key, freed: Arc<dyn Fn() + Send + Sync>) -> Option<Watch> {
+        (**self).watch(key, freed)
     }
 
     fn purge_expired(&self, limit: u32, cancel: Option<&CancelToken>) -> Result<u64, LockError> {

@@ -1,1 +1,229 @@
-//! x
+//! Where user code runs: on threads of its own, panics caught. The crate's only `catch_unwind` is here.
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::error::LockError;
+use crate::open::{ClientOptions, OnWarning};
+use crate::options::{OnReleaseError, ReleaseError};
+use crate::sync::{Condvar, Mutex};
+use crate::threads;
+use crate::timer::{Alarm, Timer};
+
+/// Runs foreign code; `None` if it panicked. The panic hook has spoken by then.
+pub(crate) fn guarded<R>(body: impl FnOnce() -> R) -> Option<R> {
+    // The payload is foreign too, and dropping it may panic again: it is leaked.
+    catch_unwind(AssertUnwindSafe(body))
+        .map_err(std::mem::forget)
+        .ok()
+}
+
+/// How long a worker without work stays.
+const IDLE: Duration = Duration::from_secs(1);
+/// How soon a worker that could not be started is tried again.
+const AGAIN: Duration = Duration::from_millis(50);
+
+pub(crate) type Job = Box<dyn FnOnce() + Send>;
+
+/// Threads for jobs that may take long or never end: a job waits for no other one, so there are as many threads as jobs
+/// under way, and none when there are none.
+pub(crate) struct Workers {
+    state: Mutex<State>,
+    work: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    queue: VecDeque<Job>,
+    idle: usize,
+}
+
+impl Workers {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self {
+            state: Mutex::new(State::default()),
+            work: Condvar::new(),
+        })
+    }
+
+    /// Has `job` run soon. If no thread can be started now, `timer` tries again until one can.
+    pub(crate) fn run(self: &Arc<Self>, timer: &Timer, job: Job) {
+        self.state.lock().queue.push_back(job);
+        if !self.staff() {
+            // Without a timer thread there is no guard either; what cannot even be retried is run by the next worker.
+            let _ = timer.set(timer.now() + AGAIN, Arc::clone(self) as Arc<dyn Alarm>);
+        }
+    }
+
+    /// Sees to it that every queued job has a thread; false if one cannot be started.
+    fn staff(self: &Arc<Self>) -> bool {
+        loop {
+            let mut state = self.state.lock();
+            if state.queue.len() <= state.idle {
+                self.work.notify_one();
+                return true;
+            }
+            // Counted as idle before it runs, so that two callers do not both count on it.
+            state.idle += 1;
+            drop(state);
+            let me = Arc::clone(self);
+            if threads::spawn("syncguard-call", move || me.work()).is_err() {
+                self.state.lock().idle -= 1;
+                return false;
+            }
+        }
+    }
+
+    fn work(&self) {
+        let mut state = self.state.lock();
+        let mut until = Instant::now() + IDLE;
+        loop {
+            if let Some(job) = state.queue.pop_front() {
+                state.idle -= 1;
+                drop(state);
+                guarded(job);
+                state = self.state.lock();
+                state.idle += 1;
+                until = Instant::now() + IDLE;
+            } else if Instant::now() >= until {
+                state.idle -= 1;
+                return;
+            } else {
+                self.work.wait_until(&mut state, Some(until));
+            }
+        }
+    }
+}
+
+impl Alarm for Workers {
+    fn ring(self: Arc<Self>, now: Duration) -> Option<Duration> {
+        if self.staff() {
+            None
+        } else {
+            Some(now + AGAIN)
+        }
+    }
+}
+
+/// `eprintln!` panics where nobody reads stderr, and a drop must not.
+fn tell_stderr(what: std::fmt::Arguments<'_>) {
+    use std::io::Write as _;
+    let _ = writeln!(std::io::stderr(), "syncguard: {what}");
+}
+
+/// The hooks of a client.
+#[derive(Clone, Default)]
+pub(crate) struct Hooks {
+    on_warning: Option<OnWarning>,
+    on_release_error: Option<OnReleaseError>,
+}
+
+impl Hooks {
+    pub(crate) fn new(options: &ClientOptions) -> Self {
+        Self {
+            on_warning: options.on_warning.clone(),
+            on_release_error: options.on_release_error.clone(),
+        }
+    }
+
+    /// The same with a guard's own release hook, if it has one.
+    pub(crate) fn with_release_hook(&self, own: Option<&OnReleaseError>) -> Option<OnReleaseError> {
+        own.or(self.on_release_error.as_ref()).cloned()
+    }
+
+    pub(crate) fn warn(&self, workers: &Arc<Workers>, timer: &Timer, message: String) {
+        let hook = self.on_warning.clone();
+        workers.run(
+            timer,
+            Box::new(move || match hook {
+                Some(hook) => hook(&message),
+                None => tell_stderr(format_args!("warning: {message}")),
+            }),
+        );
+    }
+}
+
+/// A release that failed with nobody to be told.
+pub(crate) struct FailedRelease {
+    pub(crate) error: LockError,
+    pub(crate) key: String,
+    pub(crate) lock_id: String,
+    pub(crate) source: &'static str,
+}
+
+impl FailedRelease {
+    pub(crate) fn report(
+        self,
+        hook: Option<OnReleaseError>,
+        workers: &Arc<Workers>,
+        timer: &Timer,
+    ) {
+        match hook {
+            Some(hook) => workers.run(
+                timer,
+                Box::new(move || {
+                    let Self {
+                        error,
+                        key,
+                        lock_id,
+                        source,
+                    } = &self;
+                    hook(&ReleaseError {
+                        error,
+                        key,
+                        lock_id,
+                        source,
+                    });
+                }),
+            ),
+            None if cfg!(debug_assertions)
+                || std::env::var("SYNCGUARD_DEBUG").is_ok_and(|v| v == "true") =>
+            {
+                tell_stderr(format_args!(
+                    "a lock could not be released ({}): {}",
+                    self.source, self.error
+                ));
+            }
+            None => {}
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::clock::BootClock;
+    use std::sync::mpsc;
+
+    #[test]
+    fn a_job_that_hangs_or_panics_keeps_nobody_waiting() {
+        let (workers, timer) = (Workers::new(), Timer::new(Arc::new(BootClock)));
+        let (hold, held) = mpsc::channel::<()>();
+        workers.run(&timer, Box::new(move || held.recv().unwrap_or_default()));
+        workers.run(&timer, Box::new(|| panic!("planted")));
+        let (tx, rx) = mpsc::channel();
+        for n in 0..100 {
+            let tx = tx.clone();
+            workers.run(&timer, Box::new(move || tx.send(n).unwrap_or_default()));
+        }
+        let mut seen: Vec<i32> = (0..100)
+            .filter_map(|_| rx.recv_timeout(Duration::from_secs(30)).ok())
+            .collect();
+        seen.sort_unstable();
+        assert_eq!(seen, (0..100).collect::<Vec<_>>());
+        drop(hold);
+    }
+
+    #[test]
+    fn workers_go_home() {
+        let (workers, timer) = (Workers::new(), Timer::new(Arc::new(BootClock)));
+        workers.run(&timer, Box::new(|| {}));
+        let end = Instant::now() + Duration::from_secs(30);
+        while Arc::strong_count(&workers) > 1 {
+            assert!(Instant::now() < end, "a worker stayed");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}

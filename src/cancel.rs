@@ -13,6 +13,7 @@ use crate::wake::Wake;
 /// Clones are the same token. Cancelling is for good; use a new token, or a [`child`](Self::child), for the next call.
 /// A call that was cancelled in flight answers [`ErrorCode::Aborted`](crate::ErrorCode::Aborted), and whether it took
 /// effect is unknown; the client undoes such an acquire by itself.
+/// A forked child needs a token of its own: an inherited one may never answer it.
 ///
 /// ```
 /// use syncguard::{CancelToken, Client, ErrorCode, LockOptions};
@@ -135,6 +136,7 @@ impl CancelToken {
         Subscription {
             token: Arc::downgrade(&self.inner),
             id,
+            pid: std::process::id(),
         }
     }
 
@@ -174,13 +176,42 @@ impl Wake for Link {
 pub(crate) struct Subscription {
     token: Weak<Inner>,
     id: u64,
+    pid: u32,
 }
 
 impl Drop for Subscription {
     fn drop(&mut self) {
+        // Options with a token go out of scope in a forked child too, where the mutex may be locked for ever.
+        if std::process::id() != self.pid {
+            return;
+        }
         if let Some(token) = self.token.upgrade() {
             token.state.lock().list.retain(|(id, _)| *id != self.id);
         }
+    }
+}
+
+/// Where a waiter sleeps until somebody wakes it, or until a time. A ring that comes before the sleep ends it at once.
+#[derive(Default)]
+pub(crate) struct Bell {
+    rung: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Bell {
+    pub(crate) fn sleep_until(&self, deadline: Instant) {
+        let mut rung = self.rung.lock();
+        while !*rung && Instant::now() < deadline {
+            self.changed.wait_until(&mut rung, Some(deadline));
+        }
+        *rung = false;
+    }
+}
+
+impl Wake for Bell {
+    fn wake(&self) {
+        *self.rung.lock() = true;
+        self.changed.notify_one();
     }
 }
 

@@ -1,24 +1,472 @@
-//! x
-use crate::*;
-/// Client.
+//! [`Client`]: opens a store and takes locks in it.
+
+use std::fmt;
+use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use crate::backend::{
+    AcquireOutcome, Backend, Capabilities, ExtendOutcome, LookupBy, ReleaseOutcome, Watch,
+};
+use crate::callbacks::Hooks;
+use crate::cancel::{CancelToken, deadline_after};
+use crate::diagnostics::StoredLock;
+use crate::error::LockError;
+use crate::guard::{Bounds, Guard, Held};
+use crate::key::Key;
+use crate::lease::{Acquired, LockId, Ttl, WARN_FENCE};
+use crate::lifecycle::{Lease, Lifecycle};
+use crate::open::ClientOptions;
+use crate::options::{Checked, LockOptions};
+use crate::queue::Queue;
+use crate::runtime::Runtime;
+use crate::telemetry::Telemetry;
+use crate::undo::Undo;
+use crate::wait::{Flight, Wait};
+use crate::waiter::Waiter;
+
+/// At most one clean-up per this time, however often `is_locked` is asked.
+const CLEANUP_EVERY: Duration = Duration::from_secs(1);
+/// How many dead locks one clean-up removes at the most.
+const CLEANUP_BATCH: u32 = 64;
+
+/// A store of locks, opened. Cheap to clone; clones share connections. `Send` and `Sync`: one client for a whole program is
+/// right.
+///
+/// The calls block the thread. Inside an async task they are allowed but block its executor: use your runtime's
+/// `spawn_blocking`.
+///
+/// [`lock`](Self::lock) and its kin wait, renew and release. The five verbs underneath are the [`Backend`] trait, which the
+/// client implements too: one attempt each, nothing is renewed and nothing is undone.
+///
+/// In a forked child an inherited client answers errors; one opened in the child works.
+///
+/// ```
+/// use syncguard::Client;
+///
+/// # let dir = tempfile::tempdir()?;
+/// # let url = format!("sqlite:{}", dir.path().join("locks.db").display());
+/// let client = Client::open(&url)?; // redis:// rediss:// postgres:// sqlite:PATH
+/// let guard = client.lock("invoice:42")?;
+/// println!("{}", guard.fence());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
 pub struct Client {
-    backend: std::sync::Arc<dyn Backend>,
+    inner: Arc<Inner>,
 }
+
+struct Inner {
+    backend: Arc<dyn Backend>,
+    runtime: Runtime,
+    bounds: Bounds,
+    hooks: Hooks,
+    undo: Arc<Undo>,
+    queue: Arc<Queue>,
+    /// When the last clean-up was begun, in milliseconds of the timer's clock; `None` if clean-up is off.
+    cleaned: Option<AtomicU64>,
+    pid: u32,
+}
+
 impl Client {
-    /// lookup
-    pub fn lookup(
-        &self,
-        by: LookupBy<'_>,
-        c: Option<&CancelToken>,
-    ) -> Result<Option<LockInfo>, LockError> {
-        self.backend.lookup(by, c)
+    /// Opens the store that `url` names, with all defaults: `redis://`, `rediss://`, `redis+unix://`, `postgres://`,
+    /// `sqlite:PATH`. Parses and checks only; connections are made when first needed.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a URL that cannot work. The message does not hold a password.
+    pub fn open(url: &str) -> Result<Self, LockError> {
+        Self::open_with(url, &ClientOptions::new())
     }
-    /// find
-    pub fn find(
+
+    /// Opens the store that `url` names.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a URL or an option that cannot work. The message does not hold a password.
+    pub fn open_with(url: &str, options: &ClientOptions) -> Result<Self, LockError> {
+        Ok(Self::build(options.store(url)?, options))
+    }
+
+    /// A client of a store of your own, with all defaults.
+    pub fn with_backend(backend: impl Backend + 'static) -> Self {
+        Self::build(Arc::new(backend), &ClientOptions::new())
+    }
+
+    /// A client of a store of your own. Of the options only the timeouts and hooks apply.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for an option that cannot work.
+    pub fn with_backend_and(
+        backend: impl Backend + 'static,
+        options: &ClientOptions,
+    ) -> Result<Self, LockError> {
+        options.checked()?;
+        Ok(Self::build(Arc::new(backend), options))
+    }
+
+    fn build(backend: Arc<dyn Backend>, options: &ClientOptions) -> Self {
+        let backend = match &options.on_event {
+            Some(hook) => Arc::new(Telemetry::shared(
+                backend,
+                options.include_raw.clone(),
+                Arc::clone(hook),
+            )),
+            None => backend,
+        };
+        let runtime = options.runtime();
+        let hooks = Hooks::new(options);
+        let undo = Undo::new(
+            Arc::clone(&backend),
+            runtime.clone(),
+            hooks.with_release_hook(None),
+        );
+        Self {
+            inner: Arc::new(Inner {
+                backend,
+                runtime,
+                bounds: Bounds {
+                    operation: options.operation_timeout,
+                    dispose: options.dispose_timeout,
+                },
+                hooks,
+                undo,
+                queue: Arc::default(),
+                cleaned: options.cleanup_in_is_locked.then(AtomicU64::default),
+                pid: std::process::id(),
+            }),
+        }
+    }
+
+    /// Takes the lock of `key`, waiting up to 5 s and ten retries for it. Held for 30 s and renewed every 10 s until the guard
+    /// is released, dropped or lost.
+    ///
+    /// # Errors
+    /// `AcquisitionTimeout` if somebody held it to the end; `InvalidArgument` for a bad key; the store's trouble, when it
+    /// outlasted the wait.
+    pub fn lock(&self, key: &str) -> Result<Guard, LockError> {
+        self.lock_with(key, &LockOptions::new())
+    }
+
+    /// Takes the lock of `key` as `options` say.
+    ///
+    /// Returns within the larger of the acquire timeout and the operation timeout, plus a little.
+    ///
+    /// # Errors
+    /// As [`lock`](Self::lock); `Aborted` if the options' token was cancelled; `InvalidArgument` for a bad option.
+    pub fn lock_with(&self, key: &str, options: &LockOptions) -> Result<Guard, LockError> {
+        self.refuse_inherited()?;
+        let (key, checked) = (Key::new(key)?, options.checked()?);
+        let (grant, sent) = Wait::new(self, &key, &checked, options.cancel_token())?.run()?;
+        self.guard(key, grant, sent, &checked, options)
+    }
+
+    /// Takes the lock of `key` if it is free: one attempt.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a bad key; the store's trouble.
+    pub fn try_lock(&self, key: &str) -> Result<Option<Guard>, LockError> {
+        self.try_lock_with(key, &LockOptions::new())
+    }
+
+    /// Takes the lock of `key` if it is free: one attempt, whatever the options say of waiting.
+    ///
+    /// # Errors
+    /// As [`try_lock`](Self::try_lock); `Aborted` if the options' token was cancelled; `InvalidArgument` for a bad option.
+    pub fn try_lock_with(
+        &self,
+        key: &str,
+        options: &LockOptions,
+    ) -> Result<Option<Guard>, LockError> {
+        self.refuse_inherited()?;
+        let (key, checked) = (Key::new(key)?, options.checked()?);
+        let mut flight = Flight::new(self, &key, checked.ttl, options.cancel_token())?;
+        match flight.attempt(deadline_after(self.inner.bounds.operation)) {
+            Ok(AcquireOutcome::Acquired(grant)) => {
+                let sent = flight.sent;
+                self.guard(key, grant, sent, &checked, options).map(Some)
+            }
+            Ok(AcquireOutcome::Locked(_)) => Ok(None),
+            Err(error) => {
+                flight.undo();
+                Err(error.for_key(&key))
+            }
+        }
+    }
+
+    /// Joins the line of those who wait for `key` here, without blocking: `wake` is called, on whatever thread, when the place
+    /// becomes the first one and when the lock may have been freed. It must not block. See [`Waiter`].
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a bad key.
+    pub fn waiter(
+        &self,
+        key: &str,
+        wake: impl Fn() + Send + Sync + 'static,
+    ) -> Result<Waiter, LockError> {
+        Waiter::new(self, key, wake)
+    }
+
+    /// Whether somebody of this client waits for `key`: who comes now should join the line. No I/O.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a bad key.
+    pub fn is_waited_for(&self, key: &str) -> Result<bool, LockError> {
+        self.refuse_inherited()?;
+        Ok(self.inner.queue.is_waited_for(&Key::new(key)?))
+    }
+
+    /// Runs `work` under the lock of `key` and releases it afterwards, also if `work` panics. A release that fails goes to
+    /// `on_release_error`: the work is done by then.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
+    /// let fence = client.with_lock("nightly", |guard| guard.fence())?;
+    /// assert_eq!(fence.get(), 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`lock`](Self::lock); `work` is not run then.
+    pub fn with_lock<R>(&self, key: &str, work: impl FnOnce(&Guard) -> R) -> Result<R, LockError> {
+        self.with_lock_and(key, &LockOptions::new(), work)
+    }
+
+    /// As [`with_lock`](Self::with_lock), with options.
+    ///
+    /// # Errors
+    /// As [`lock_with`](Self::lock_with); `work` is not run then.
+    pub fn with_lock_and<R>(
+        &self,
+        key: &str,
+        options: &LockOptions,
+        work: impl FnOnce(&Guard) -> R,
+    ) -> Result<R, LockError> {
+        let guard = self.lock_with(key, options)?;
+        Ok(work(&guard))
+    }
+
+    fn guard(
+        &self,
+        key: Key,
+        grant: Acquired,
+        sent: Duration,
+        checked: &Checked,
+        options: &LockOptions,
+    ) -> Result<Guard, LockError> {
+        let inner = &self.inner;
+        let life = Lifecycle::new(Lease {
+            sent,
+            ttl: checked.ttl,
+            pace: checked.pace,
+            max_hold: options.max_hold_after(),
+            expires_at_ms: grant.expires_at_ms,
+            wants_report: options.lost_callback().is_some(),
+        });
+        let held = Arc::new(Held {
+            life,
+            backend: Arc::clone(&inner.backend),
+            granted: grant,
+            key: key.clone(),
+            ticket: OnceLock::new(),
+            queue: Arc::clone(&inner.queue),
+            bounds: Bounds {
+                dispose: options.dispose_within().unwrap_or(inner.bounds.dispose),
+                ..inner.bounds
+            },
+            runtime: inner.runtime.clone(),
+            on_lost: options.lost_callback().cloned(),
+            on_release_error: inner.hooks.with_release_hook(options.release_hook()),
+            pid: inner.pid,
+        });
+        let lock_id = held.granted.lock_id;
+        Guard::new(held).map_err(|error| {
+            // Nobody would notice its loss: give it back at once, and until that is answered.
+            if inner.backend.release(&lock_id, None).is_err() {
+                inner
+                    .undo
+                    .add(key.clone(), lock_id, sent + checked.ttl.as_duration());
+            }
+            error.for_key(&key)
+        })
+    }
+
+    /// Looks whether the store is reachable, allowed and set up, in one trip. What is not safe about it goes to `on_warning`
+    /// and comes back.
+    ///
+    /// # Errors
+    /// Whatever would keep locks from working.
+    pub fn check(&self) -> Result<Vec<String>, LockError> {
+        Backend::check(self, None)
+    }
+
+    /// Creates what the store needs (tables and functions; nothing in Redis). Idempotent; many processes may do it at once.
+    ///
+    /// # Errors
+    /// Trouble, or a store that holds something else under our names.
+    pub fn setup_schema(&self) -> Result<(), LockError> {
+        Backend::setup_schema(self, None)
+    }
+
+    pub(crate) fn queue(&self) -> &Arc<Queue> {
+        &self.inner.queue
+    }
+
+    pub(crate) fn backend(&self) -> &dyn Backend {
+        &*self.inner.backend
+    }
+
+    pub(crate) fn operation_timeout(&self) -> Duration {
+        self.inner.bounds.operation
+    }
+
+    pub(crate) fn now(&self) -> Duration {
+        self.inner.runtime.timer.now()
+    }
+
+    /// Sees to it that what an acquire of unknown outcome may have left is released.
+    pub(crate) fn undo(&self, key: &Key, lock_id: LockId, until: Duration) {
+        self.inner.undo.add(key.clone(), lock_id, until);
+    }
+
+    fn warn(&self, message: String) {
+        self.inner.hooks.warn(
+            &self.inner.runtime.workers,
+            &self.inner.runtime.timer,
+            message,
+        );
+    }
+
+    /// Asked before anything else is: a store of the user's own may not compare pids, and its mutexes may be locked for ever.
+    pub(crate) fn refuse_inherited(&self) -> Result<(), LockError> {
+        if std::process::id() == self.inner.pid {
+            Ok(())
+        } else {
+            Err(LockError::forked())
+        }
+    }
+
+    /// Removes dead locks on a thread of the library, now and then.
+    fn clean_up(&self) {
+        let Some(cleaned) = &self.inner.cleaned else {
+            return;
+        };
+        let now = u64::try_from(self.inner.runtime.timer.now().as_millis()).unwrap_or(u64::MAX);
+        let last = cleaned.load(Ordering::Relaxed);
+        let due = last == 0 || now.saturating_sub(last) >= CLEANUP_EVERY.as_millis() as u64;
+        if due
+            && cleaned
+                .compare_exchange(last, now.max(1), Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+        {
+            let backend = Arc::clone(&self.inner.backend);
+            // It is a favour; if it fails, the next one may not.
+            self.inner
+                .runtime
+                .run(move || drop(backend.purge_expired(CLEANUP_BATCH, None)));
+        }
+    }
+
+    fn note_fence(&self, key: &Key, outcome: &AcquireOutcome) {
+        if let AcquireOutcome::Acquired(grant) = outcome
+            && grant.fence.get() > WARN_FENCE
+        {
+            self.warn(format!(
+                "the fence counter of key #{} has passed {WARN_FENCE} and nears its limit",
+                key.hash()
+            ));
+        }
+    }
+}
+
+/// The bare verbs: one attempt, one round trip. A guard does more for you; these are for bindings and for owners in several
+/// processes.
+impl Backend for Client {
+    fn acquire(
+        &self,
+        key: &Key,
+        lock_id: &LockId,
+        ttl: Ttl,
+        cancel: Option<&CancelToken>,
+    ) -> Result<AcquireOutcome, LockError> {
+        self.refuse_inherited()?;
+        let outcome = self.inner.backend.acquire(key, lock_id, ttl, cancel)?;
+        self.note_fence(key, &outcome);
+        Ok(outcome)
+    }
+
+    fn release(
+        &self,
+        lock_id: &LockId,
+        cancel: Option<&CancelToken>,
+    ) -> Result<ReleaseOutcome, LockError> {
+        self.refuse_inherited()?;
+        self.inner.backend.release(lock_id, cancel)
+    }
+
+    fn extend(
+        &self,
+        lock_id: &LockId,
+        ttl: Ttl,
+        cancel: Option<&CancelToken>,
+    ) -> Result<ExtendOutcome, LockError> {
+        self.refuse_inherited()?;
+        self.inner.backend.extend(lock_id, ttl, cancel)
+    }
+
+    fn is_locked(&self, key: &Key, cancel: Option<&CancelToken>) -> Result<bool, LockError> {
+        self.refuse_inherited()?;
+        let locked = self.inner.backend.is_locked(key, cancel)?;
+        self.clean_up();
+        Ok(locked)
+    }
+
+    fn find(
         &self,
         by: LookupBy<'_>,
-        c: Option<&CancelToken>,
+        cancel: Option<&CancelToken>,
     ) -> Result<Option<StoredLock>, LockError> {
-        self.backend.find(by, c)
+        self.refuse_inherited()?;
+        self.inner.backend.find(by, cancel)
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.inner.backend.capabilities()
+    }
+
+    fn check(&self, cancel: Option<&CancelToken>) -> Result<Vec<String>, LockError> {
+        self.refuse_inherited()?;
+        let warnings = self.inner.backend.check(cancel)?;
+        for warning in &warnings {
+            self.warn(warning.clone());
+        }
+        Ok(warnings)
+    }
+
+    fn setup_schema(&self, cancel: Option<&CancelToken>) -> Result<(), LockError> {
+        self.refuse_inherited()?;
+        self.inner.backend.setup_schema(cancel)
+    }
+
+    fn watch(&self, key: &Key, freed: Arc<dyn Fn() + Send + Sync>) -> Option<Watch> {
+        self.refuse_inherited().ok()?;
+        self.inner.backend.watch(key, freed)
+    }
+
+    fn purge_expired(&self, limit: u32, cancel: Option<&CancelToken>) -> Result<u64, LockError> {
+        self.refuse_inherited()?;
+        self.inner.backend.purge_expired(limit, cancel)
+    }
+}
+
+/// A panic in user code leaves a client whole: what its mutexes guard is consistent whenever they are free.
+impl UnwindSafe for Client {}
+impl RefUnwindSafe for Client {}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client")
+            .field("backend", &self.inner.backend.capabilities().backend)
+            .finish_non_exhaustive()
     }
 }

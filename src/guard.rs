@@ -1,3 +1,410 @@
-//! x
-/// Guard
-pub struct Guard;
+//! [`Guard`]: a lock that is held.
+
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use crate::backend::{Backend, ReleaseOutcome};
+use crate::callbacks::{FailedRelease, guarded};
+use crate::cancel::{CancelToken, deadline_after};
+use crate::error::{ErrorCode, LockError};
+use crate::heartbeat;
+use crate::key::Key;
+use crate::lease::{Acquired, Fence, LockId, Ttl};
+use crate::lifecycle::{Leave, Lifecycle, Ring, Turn};
+use crate::options::{OnLost, OnReleaseError};
+use crate::queue::Queue;
+use crate::runtime::Runtime;
+use crate::timer::{Alarm, Ticket};
+use crate::wake::{Wake, WakeFd};
+
+/// How soon a heartbeat that could not be started is tried again.
+const START_AGAIN: Duration = Duration::from_millis(50);
+
+/// A lock that is held: renewed in the background, released when dropped.
+///
+/// `Send` and `Sync`; every method takes `&self` and may be called from any thread, several at once.
+///
+/// **Check the fence where it matters.** A holder that was paused past its TTL does not know it: only the resource itself,
+/// by refusing an older [`fence`](Self::fence), can be safe from it. [`is_lost`](Self::is_lost) tells at once, without I/O, that
+/// this process can no longer count on the lock.
+///
+/// In a forked child an inherited guard answers errors, and its drop sends nothing: the lock stays the parent's.
+///
+/// **What is not dropped is not released**: a guard in a `static`, one given to `mem::forget`, and every guard when the program
+/// ends in `process::exit` or in a panic with `panic = "abort"`. A process that has ended renews nothing, so its locks are free
+/// after their TTL; for a guard that outlives its use in a running one set [`max_hold`](crate::LockOptions::max_hold).
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
+/// let guard = client.lock("invoice:42")?;
+/// println!("write with fence {}", guard.fence());
+/// assert!(!guard.is_lost());
+/// guard.release()?; // or just drop it
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use = "a guard that is not kept releases its lock at once"]
+pub struct Guard {
+    held: Arc<Held>,
+    ticket: Ticket,
+    /// The descriptor of [`Guard::lost_fd`], once asked for.
+    fd: OnceLock<Arc<WakeFd>>,
+}
+
+/// What a guard shares with its heartbeat and the timer.
+pub(crate) struct Held {
+    pub(crate) life: Lifecycle,
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) granted: Acquired,
+    pub(crate) key: Key,
+    /// Set by [`Guard::new`].
+    pub(crate) ticket: OnceLock<Ticket>,
+    pub(crate) queue: Arc<Queue>,
+    pub(crate) bounds: Bounds,
+    pub(crate) runtime: Runtime,
+    pub(crate) on_lost: Option<OnLost>,
+    pub(crate) on_release_error: Option<OnReleaseError>,
+    pub(crate) pid: u32,
+}
+
+/// How long a guard's own calls may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    pub(crate) operation: Duration,
+    pub(crate) dispose: Duration,
+}
+
+impl Held {
+    pub(crate) fn now(&self) -> Duration {
+        self.runtime.timer.now()
+    }
+
+    pub(crate) fn remaining(&self) -> Duration {
+        self.life.remaining(self.now())
+    }
+
+    pub(crate) fn set_alarm(self: &Arc<Self>, at: Duration) {
+        if let Some(ticket) = self.ticket.get() {
+            self.runtime
+                .timer
+                .reset(*ticket, at, Arc::clone(self) as Arc<dyn Alarm>);
+        }
+    }
+
+    /// Queues the lost callback if `report` asks for it.
+    pub(crate) fn after_loss(self: &Arc<Self>, report: bool) {
+        if !report {
+            return;
+        }
+        let me = Arc::clone(self);
+        self.runtime.run(move || me.report());
+    }
+
+    fn report(&self) {
+        let Some(callback) = &self.on_lost else {
+            return;
+        };
+        if self.life.begin_report() {
+            if let Some(why) = self.life.loss() {
+                // A panic is the user's; the guard's state must go on in any case.
+                guarded(|| callback(&why.error().for_key(&self.key)));
+            }
+            self.life.end_report();
+        }
+    }
+}
+
+impl Alarm for Held {
+    fn ring(self: Arc<Self>, now: Duration) -> Option<Duration> {
+        match self.life.ring(now) {
+            Ring::Never => None,
+            Ring::At(at) => Some(at),
+            Ring::Start(at) if heartbeat::start(&self) => Some(at),
+            Ring::Start(_) => self.life.not_started(now + START_AGAIN),
+            Ring::Lost { report } => {
+                self.after_loss(report);
+                None
+            }
+        }
+    }
+}
+
+impl Guard {
+    /// Takes a grant into care: from here on it is renewed, and lost if that fails.
+    ///
+    /// # Errors
+    /// If the timer cannot be started; the grant is then the caller's to give back.
+    pub(crate) fn new(held: Arc<Held>) -> Result<Self, LockError> {
+        let at = held.life.alarm().unwrap_or_default();
+        let ticket = held
+            .runtime
+            .timer
+            .set(at, Arc::clone(&held) as Arc<dyn Alarm>)?;
+        // Set before any extend can begin: only the guard's own calls and its heartbeat read it. The heartbeat may be faster
+        // when the lease is very short; its alarm then waits for the one just set.
+        let _ = held.ticket.set(ticket);
+        Ok(Self {
+            held,
+            ticket,
+            fd: OnceLock::new(),
+        })
+    }
+
+    /// The fencing token: larger than that of every earlier grant of this key.
+    pub fn fence(&self) -> Fence {
+        self.held.granted.fence
+    }
+
+    /// The id of this grant. Who knows it can release or extend the lock, from any process or language.
+    pub fn lock_id(&self) -> &LockId {
+        &self.held.granted.lock_id
+    }
+
+    /// The normalised key.
+    pub fn key(&self) -> &str {
+        self.held.key.as_str()
+    }
+
+    /// When the lease ends, on the store's clock (Unix milliseconds), as of the last renewal. For display; decide by
+    /// [`remaining`](Self::remaining).
+    pub fn expires_at_ms(&self) -> i64 {
+        if self.is_inherited() {
+            return self.held.granted.expires_at_ms;
+        }
+        self.held.life.expires_at_ms()
+    }
+
+    /// How much longer this process may count on the lock: less than the store grants, by a margin. Zero once lost or
+    /// released. No I/O.
+    pub fn remaining(&self) -> Duration {
+        if self.is_inherited() {
+            Duration::ZERO
+        } else {
+            self.held.remaining()
+        }
+    }
+
+    /// Whether this process can no longer count on the lock: it could not be renewed in time, or the store no longer has it.
+    /// For good. No I/O; compares the clock at the moment of the call. A released guard is not lost, unless it was before.
+    pub fn is_lost(&self) -> bool {
+        if self.is_inherited() {
+            return true;
+        }
+        let (lost, report) = self.held.life.is_lost(self.held.now());
+        self.held.after_loss(report);
+        lost
+    }
+
+    /// Waits until the lock is lost (true), or until it is released or `timeout` has passed (false). `None` waits without
+    /// end.
+    pub fn wait_lost(&self, timeout: Option<Duration>) -> bool {
+        if self.is_inherited() {
+            return true;
+        }
+        self.is_lost() || self.held.life.wait_lost(timeout.map(deadline_after))
+    }
+
+    /// A descriptor that becomes readable when the lock is lost, for `poll` and `epoll`. It belongs to the guard; do not read
+    /// from it and do not close it.
+    ///
+    /// # Errors
+    /// `RateLimited` if the process has no descriptor left.
+    pub fn lost_fd(&self) -> Result<BorrowedFd<'_>, LockError> {
+        if self.is_inherited() {
+            return Err(LockError::forked());
+        }
+        if let Some(fd) = self.fd.get() {
+            return Ok(fd.as_fd());
+        }
+        let fresh = WakeFd::new().map_err(|e| {
+            LockError::new(ErrorCode::RateLimited, "no descriptor is left for lost_fd")
+                .with_source(e)
+        })?;
+        let fd = self.fd.get_or_init(|| Arc::new(fresh));
+        self.held.life.raise_on_loss(fd);
+        Ok(fd.as_fd())
+    }
+
+    /// Sets the lease to `ttl` from now, and renews with that from now on. Less than what remains shortens it.
+    ///
+    /// Answers whether the lock is still held; false needs no I/O once the guard is lost or released. Only one extend of a
+    /// guard is in flight at a time: this one waits for a renewal under way.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a bad ttl; the store's trouble, after which the lease counts as the shorter of what it was and
+    /// what was asked for.
+    pub fn extend(&self, ttl: Duration) -> Result<bool, LockError> {
+        self.extend_with(ttl, None)
+    }
+
+    /// As [`extend`](Self::extend), ended by `cancel`.
+    ///
+    /// # Errors
+    /// As there, and `Aborted`.
+    pub fn extend_with(
+        &self,
+        ttl: Duration,
+        cancel: Option<&CancelToken>,
+    ) -> Result<bool, LockError> {
+        self.refuse_inherited()?;
+        let ttl = Ttl::new(ttl)?;
+        let held = &self.held;
+        let limit = self.limit(held.bounds.operation, cancel);
+        // A cancel must end the wait for another extend too.
+        let _wake = cancel.map(|token| token.subscribe(Arc::new(Nudge(Arc::clone(held)))));
+        let (leave, report) = held.life.begin_extend(held.now(), ttl, cancel, limit);
+        held.after_loss(report);
+        match leave {
+            Leave::Send(ttl, token) => heartbeat::extend(held, ttl, &token),
+            Leave::Absent => Ok(false),
+            Leave::Stopped => Err(stopped(cancel).nothing_applied().for_key(&held.key)),
+        }
+    }
+
+    /// Ends the heartbeat and releases the lock, whatever this process believes of it. Answers whether this call removed it:
+    /// false if it was gone already. May be repeated: once the store has answered, no more is sent; after an error it is
+    /// tried again.
+    ///
+    /// # Errors
+    /// The store's trouble. The lock may be held until its ttl passes.
+    pub fn release(&self) -> Result<bool, LockError> {
+        self.release_with(None)
+    }
+
+    /// As [`release`](Self::release), ended by `cancel`.
+    ///
+    /// # Errors
+    /// As there, and `Aborted`.
+    pub fn release_with(&self, cancel: Option<&CancelToken>) -> Result<bool, LockError> {
+        self.refuse_inherited()?;
+        let limit = self.limit(self.held.bounds.operation, cancel);
+        self.release_until(cancel, limit)
+    }
+
+    fn release_until(
+        &self,
+        cancel: Option<&CancelToken>,
+        limit: Instant,
+    ) -> Result<bool, LockError> {
+        let held = &self.held;
+        if cancel.is_some_and(CancelToken::is_cancelled) {
+            return Err(stopped(cancel).nothing_applied().for_key(&held.key));
+        }
+        // A cancel must end the wait for the guard's other calls too.
+        let _wake = cancel.map(|token| token.subscribe(Arc::new(Nudge(Arc::clone(held)))));
+        match held.life.begin_release(cancel, limit) {
+            Turn::Send => {}
+            Turn::Known => return Ok(false),
+            Turn::Stopped => return Err(stopped(cancel).nothing_applied().for_key(&held.key)),
+        }
+        // Whatever happens in the store's code, the guard must not stay in the middle of a release.
+        let unwound = Unwound(&held.life);
+        held.runtime.timer.clear(self.ticket);
+        let token = CancelToken::family(cancel, Some(limit));
+        let answer = held.backend.release(&held.granted.lock_id, Some(&token));
+        std::mem::forget(unwound);
+        held.life.end_release(answer.is_ok());
+        // Those of this client who wait for it need not hear of it from the store.
+        held.queue.freed(&held.key);
+        match answer {
+            Ok(ReleaseOutcome::Released) => Ok(true),
+            Ok(ReleaseOutcome::Absent(_)) => Ok(false),
+            Err(e) => Err(e.for_key(&held.key)),
+        }
+    }
+
+    fn limit(&self, timeout: Duration, cancel: Option<&CancelToken>) -> Instant {
+        let own = deadline_after(timeout);
+        cancel
+            .and_then(CancelToken::limit)
+            .map_or(own, |l| l.min(own))
+    }
+
+    /// Whether this is a forked child's copy. Asked before any mutex is touched.
+    fn is_inherited(&self) -> bool {
+        std::process::id() != self.held.pid
+    }
+
+    fn refuse_inherited(&self) -> Result<(), LockError> {
+        if self.is_inherited() {
+            Err(LockError::forked())
+        } else {
+            Ok(())
+        }
+    }
+}
+
+/// Sets a release free whose store panicked.
+struct Unwound<'a>(&'a Lifecycle);
+
+impl Drop for Unwound<'_> {
+    fn drop(&mut self) {
+        self.0.end_release(false);
+    }
+}
+
+/// Wakes whoever waits for a turn with a guard.
+struct Nudge(Arc<Held>);
+
+impl Wake for Nudge {
+    fn wake(&self) {
+        self.0.life.wake();
+    }
+}
+
+fn stopped(cancel: Option<&CancelToken>) -> LockError {
+    if cancel.is_some_and(CancelToken::is_cancelled) {
+        LockError::new(ErrorCode::Aborted, "the call was cancelled")
+    } else {
+        LockError::new(
+            ErrorCode::NetworkTimeout,
+            "the guard's other call did not end within the operation's time",
+        )
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if self.is_inherited() {
+            return;
+        }
+        let limit = deadline_after(self.held.bounds.dispose);
+        let answer = guarded(|| self.release_until(None, limit));
+        let error = match answer {
+            Some(Ok(_)) => return,
+            Some(Err(error)) => error,
+            None => {
+                LockError::internal("the store panicked during a release").for_key(&self.held.key)
+            }
+        };
+        let failed = FailedRelease {
+            error,
+            key: self.held.key.as_str().to_owned(),
+            lock_id: self.held.granted.lock_id.as_str().to_owned(),
+            source: "drop",
+        };
+        self.held.runtime.timer.clear(self.ticket);
+        failed.report(
+            self.held.on_release_error.clone(),
+            &self.held.runtime.workers,
+            &self.held.runtime.timer,
+        );
+    }
+}
+
+/// As for [`Client`](crate::Client): a panic in user code leaves a guard whole.
+impl UnwindSafe for Guard {}
+impl RefUnwindSafe for Guard {}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard")
+            .field("key", &self.held.key)
+            .field("fence", &self.fence())
+            .field("remaining", &self.remaining())
+            .finish_non_exhaustive()
+    }
+}

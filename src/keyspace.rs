@@ -64,6 +64,9 @@ impl KeySpace {
 
     /// The lock's own storage key.
     ///
+    /// Where a long prefix leaves too little room a key is stored under its hash, 22 characters. A key that is itself exactly
+    /// that text and the key it is the hash of share one lock: neither is ever held beside the other.
+    ///
     /// # Errors
     /// `InvalidArgument` if the key lies in the namespace reserved for fence counters and the index.
     pub fn lock(&self, key: &Key) -> Result<String, LockError> {

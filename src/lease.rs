@@ -143,10 +143,11 @@ impl Fence {
     /// # Errors
     /// `InvalidArgument` unless the text is exactly 15 digits.
     pub fn parse(text: &str) -> Result<Self, LockError> {
-        if text.len() == 15 && text.bytes().all(|b| b.is_ascii_digit()) {
-            if let Ok(n) = text.parse() {
-                return Self::new(n);
-            }
+        if text.len() == 15
+            && text.bytes().all(|b| b.is_ascii_digit())
+            && let Ok(n) = text.parse()
+        {
+            return Self::new(n);
         }
         Err(LockError::invalid("a fence is exactly 15 digits"))
     }

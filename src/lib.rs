@@ -1,6 +1,16 @@
 #![forbid(unsafe_code)]
-#![cfg_attr(docsrs, feature(doc_cfg))]
-//! Blocking distributed locks.
+// Rooms that only some stores use have corners that nobody uses without them; with all of them nothing may be dead.
+#![cfg_attr(
+    not(all(
+        feature = "redis",
+        feature = "postgres",
+        feature = "sqlite",
+        feature = "tls",
+        feature = "testkit"
+    )),
+    allow(dead_code)
+)]
+#![doc = include_str!("../README.md")]
 
 mod backend;
 mod backoff;
@@ -9,39 +19,52 @@ mod cancel;
 mod client;
 mod clock;
 mod diagnostics;
+#[cfg(any(feature = "redis", feature = "postgres"))]
+mod ear;
 mod error;
 mod guard;
+mod heartbeat;
 mod key;
 mod keyspace;
 mod lease;
+mod lifecycle;
+#[cfg(all(test, loom))]
+mod lifecycle_model;
 mod limits;
 mod liveness;
 #[cfg(any(feature = "redis", feature = "postgres"))]
-#[allow(dead_code)]
 mod net;
 mod open;
 mod options;
 #[cfg(any(feature = "redis", feature = "postgres"))]
-#[allow(dead_code)]
 mod pool;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod process;
+mod queue;
+#[cfg(feature = "redis")]
+mod redis;
 #[cfg(any(feature = "redis", feature = "postgres"))]
 mod resolve;
+mod runtime;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod sync;
 mod telemetry;
+#[cfg(feature = "testkit")]
+pub mod testkit;
 mod threads;
+mod timer;
 #[cfg(all(feature = "tls", any(feature = "redis", feature = "postgres")))]
-#[allow(dead_code)]
 mod tls;
+mod undo;
+mod wait;
+mod waiter;
 mod wake;
 
 pub use backend::{
     Absence, AcquireOutcome, Backend, Capabilities, ExtendOutcome, LookupBy, ReleaseOutcome,
-    TimeAuthority,
+    TimeAuthority, Watch,
 };
 pub use cancel::CancelToken;
 pub use client::Client;
@@ -62,6 +85,9 @@ pub use options::{
 };
 #[cfg(feature = "postgres")]
 pub use postgres::PostgresBackend;
+#[cfg(feature = "redis")]
+pub use redis::RedisBackend;
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteBackend;
 pub use telemetry::{IncludeRaw, LockEvent, LockEventType, Telemetry};
+pub use waiter::Waiter;

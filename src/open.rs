@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::backend::Backend;
 use crate::error::LockError;
 use crate::options::{OnReleaseError, ReleaseError};
+use crate::runtime::Runtime;
 use crate::telemetry::{IncludeRaw, LockEvent, OnEvent};
 
 /// The default number of connections.
@@ -202,6 +203,15 @@ impl ClientOptions {
         Ok(())
     }
 
+    /// What the client's guards are timed by.
+    pub(crate) fn runtime(&self) -> Runtime {
+        #[cfg(feature = "testkit")]
+        if let Some(clock) = &self.clock {
+            return Runtime::with_clock(Arc::clone(clock));
+        }
+        Runtime::shared()
+    }
+
     /// The store a URL names. Parses and checks; does no I/O.
     pub(crate) fn store(&self, url: &str) -> Result<Arc<dyn Backend>, LockError> {
         self.checked()?;
@@ -213,6 +223,16 @@ impl ClientOptions {
             }
             #[cfg(not(feature = "sqlite"))]
             "sqlite" => Err(not_built("sqlite")),
+            #[cfg(feature = "redis")]
+            "redis" | "rediss" | "redis+unix" | "redis+sentinel" | "rediss+sentinel"
+            | "redis+cluster" | "rediss+cluster"
+                if url.contains(':') =>
+            {
+                Ok(Arc::new(crate::redis::RedisBackend::open(url, self)?))
+            }
+            #[cfg(not(feature = "redis"))]
+            "redis" | "rediss" | "redis+unix" | "redis+sentinel" | "rediss+sentinel"
+            | "redis+cluster" | "rediss+cluster" => Err(not_built("redis")),
             #[cfg(feature = "postgres")]
             "postgres" | "postgresql" => {
                 Ok(Arc::new(crate::postgres::PostgresBackend::open(url, self)?))
@@ -225,7 +245,7 @@ impl ClientOptions {
             "postgres" | "postgresql" => Err(not_built("postgres")),
             // The scheme of a malformed URL may hold anything, a password too: it is not repeated.
             _ => Err(LockError::invalid(
-                "the URL's scheme is not one of redis, rediss, redis+unix, redis+sentinel, redis+cluster, postgres, postgresql, sqlite",
+                "the URL's scheme is not one of redis, rediss, redis+unix, redis+sentinel, rediss+sentinel, redis+cluster, rediss+cluster, postgres, postgresql, sqlite",
             )),
         }
     }

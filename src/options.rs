@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::cancel::CancelToken;
 use crate::error::LockError;
 use crate::lease::Ttl;
+use crate::lifecycle::Pace;
 
 /// The default time to live of a lease.
 pub const DEFAULT_TTL: Duration = Duration::from_secs(30);
@@ -16,6 +17,9 @@ pub const DEFAULT_ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
 pub const DEFAULT_MAX_RETRIES: u32 = 10;
 /// The default delay before the first retry.
 pub const DEFAULT_RETRY_DELAY: Duration = Duration::from_millis(100);
+
+/// No guard renews more often, so that a mistake in units does not spin.
+const MIN_HEARTBEAT: Duration = Duration::from_millis(1);
 
 /// How the delay between attempts grows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -149,7 +153,7 @@ impl LockOptions {
         self
     }
 
-    /// How often the guard renews. Default a third of the ttl; must be shorter than the ttl.
+    /// How often the guard renews. Default a third of the ttl; must be shorter than the ttl; at least 1 ms.
     pub fn heartbeat(mut self, every: Duration) -> Self {
         self.heartbeat = Some(Some(every));
         self
@@ -214,9 +218,9 @@ impl LockOptions {
 
     pub(crate) fn checked(&self) -> Result<Checked, LockError> {
         let ttl = Ttl::new(self.ttl.unwrap_or(DEFAULT_TTL))?;
-        let every = match self.heartbeat {
-            None => Some(ttl.as_duration() / 3),
-            Some(None) => None,
+        let pace = match self.heartbeat {
+            None => Pace::Third,
+            Some(None) => Pace::Never,
             Some(Some(every)) if every.is_zero() => {
                 return Err(LockError::invalid(
                     "the heartbeat interval is zero; no_heartbeat() turns it off",
@@ -227,7 +231,7 @@ impl LockOptions {
                     "the heartbeat interval is not shorter than the ttl: every renewal would come too late",
                 ));
             }
-            Some(every) => every,
+            Some(Some(every)) => Pace::Every(every.max(MIN_HEARTBEAT)),
         };
         let max_retries = match (self.max_retries, self.acquire_timeout) {
             (Some(limit), _) => limit,
@@ -237,9 +241,14 @@ impl LockOptions {
         if self.max_hold.is_some_and(|d| d.is_zero()) {
             return Err(LockError::invalid("max_hold is zero"));
         }
+        if self.dispose_timeout.is_some_and(|d| d.is_zero()) {
+            return Err(LockError::invalid(
+                "dispose_timeout is zero: no drop could release the lock",
+            ));
+        }
         Ok(Checked {
             ttl,
-            every,
+            pace,
             acquire_timeout: self.acquire_timeout.unwrap_or(DEFAULT_ACQUIRE_TIMEOUT),
             retry: Retry {
                 max: max_retries,
@@ -291,8 +300,7 @@ impl fmt::Debug for LockOptions {
 #[derive(Clone, Debug)]
 pub(crate) struct Checked {
     pub(crate) ttl: Ttl,
-    /// Time between renewals, if there are any.
-    pub(crate) every: Option<Duration>,
+    pub(crate) pace: Pace,
     pub(crate) acquire_timeout: Duration,
     pub(crate) retry: Retry,
 }

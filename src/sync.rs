@@ -35,6 +35,11 @@ impl<T> Mutex<T> {
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
         MutexGuard(Some(self.0.lock().unwrap_or_else(|e| e.into_inner())))
     }
+
+    /// Without locking: for a value that nobody else can see, also where another process left the mutex locked.
+    pub(crate) fn get_mut(&mut self) -> &mut T {
+        self.0.get_mut().unwrap_or_else(|e| e.into_inner())
+    }
 }
 
 impl<T> Deref for MutexGuard<'_, T> {
@@ -122,4 +127,22 @@ impl Condvar {
             self.inner.notify_one();
         }
     }
+}
+
+/// Which thread this is.
+#[cfg(not(loom))]
+pub(crate) use std::thread::ThreadId;
+
+#[cfg(loom)]
+pub(crate) type ThreadId = loom::thread::ThreadId;
+
+#[cfg(not(loom))]
+pub(crate) fn current_thread() -> ThreadId {
+    std::thread::current().id()
+}
+
+/// Loom's threads share one of the system's: only loom can tell them apart.
+#[cfg(loom)]
+pub(crate) fn current_thread() -> ThreadId {
+    loom::thread::current().id()
 }

@@ -1,33 +1,52 @@
-//! Telemetry.
+//! [`Telemetry`]: a store around a store that tells what happened. Costs nothing where it is not used.
 
+use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
 
-/// Called for every operation.
+use crate::backend::{
+    Absence, AcquireOutcome, Backend, Capabilities, ExtendOutcome, LookupBy, ReleaseOutcome, Watch,
+};
+use crate::callbacks::guarded;
+use crate::cancel::CancelToken;
+use crate::diagnostics::StoredLock;
+use crate::error::LockError;
+use crate::key::Key;
+use crate::lease::{LockId, Ttl};
+use crate::sync::Mutex;
+use crate::threads;
+
+/// How many events may wait for a slow callback.
+const QUEUE: usize = 1024;
+
+/// What an event is told to.
 pub(crate) type OnEvent = Arc<dyn Fn(&LockEvent) + Send + Sync>;
 
 /// Which operation a [`LockEvent`] is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum LockEventType {
-    /// [`Backend::acquire`](crate::Backend::acquire).
+    /// [`Backend::acquire`].
     Acquire,
-    /// [`Backend::release`](crate::Backend::release).
+    /// [`Backend::release`].
     Release,
-    /// [`Backend::extend`](crate::Backend::extend).
+    /// [`Backend::extend`].
     Extend,
-    /// [`Backend::is_locked`](crate::Backend::is_locked).
+    /// [`Backend::is_locked`].
     IsLocked,
-    /// [`Backend::lookup`](crate::Backend::lookup) and [`Backend::find`](crate::Backend::find).
+    /// [`Backend::lookup`] and [`Backend::find`].
     Lookup,
 }
 
-/// One operation and how it went.
+/// One operation and how it went. `Debug` leaves the raw fields out.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockEvent {
     /// Which operation.
     pub kind: LockEventType,
-    /// Whether it did what was asked.
+    /// Whether it did what was asked; reads that were answered always did.
     pub ok: bool,
     /// Why not, where the store answered: `locked`, `expired` or `not-found`.
     pub reason: Option<&'static str>,
@@ -43,17 +62,298 @@ pub struct LockEvent {
     pub duration: Duration,
 }
 
+impl fmt::Debug for LockEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockEvent")
+            .field("kind", &self.kind)
+            .field("ok", &self.ok)
+            .field("reason", &self.reason)
+            .field("key_hash", &self.key_hash)
+            .field("lock_id_hash", &self.lock_id_hash)
+            .field("duration", &self.duration)
+            .finish_non_exhaustive()
+    }
+}
+
 /// Whether events carry raw keys and lock ids.
 #[derive(Clone, Default)]
+#[non_exhaustive]
 pub enum IncludeRaw {
     /// Never. The default.
     #[default]
     Never,
     /// Always.
     Always,
-    /// When the predicate, given the event without them, says so.
+    /// When the predicate, given the event without them, says so. It runs on the callback's thread.
     When(Arc<dyn Fn(&LockEvent) -> bool + Send + Sync>),
 }
 
-/// Stub.
-pub struct Telemetry;
+impl fmt::Debug for IncludeRaw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Never => "Never",
+            Self::Always => "Always",
+            Self::When(_) => "When(..)",
+        })
+    }
+}
+
+/// A [`Backend`] around a [`Backend`] that emits a [`LockEvent`] per operation.
+///
+/// Events go through a bounded queue to one thread: a callback that is slow, panics or hangs delays no operation and fails
+/// none. What does not fit the queue is [counted](Self::dropped), not waited for.
+///
+/// ```
+/// use syncguard::{ClientOptions, SqliteBackend, Telemetry, IncludeRaw, Backend, Key};
+///
+/// # let dir = tempfile::tempdir()?;
+/// # let url = format!("sqlite:{}", dir.path().join("locks.db").display());
+/// let store = SqliteBackend::open(&url, &ClientOptions::new())?;
+/// let store = Telemetry::new(store, IncludeRaw::Never, |event| println!("{event:?}"));
+/// store.is_locked(&Key::new("nightly")?, None)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Telemetry<B> {
+    inner: B,
+    callback: OnEvent,
+    include_raw: IncludeRaw,
+    /// Made with the first event.
+    queue: Mutex<Option<SyncSender<Raw>>>,
+    dropped: Arc<AtomicU64>,
+    pid: u32,
+}
+
+/// An event before it is hashed, which the operation's thread does not do.
+struct Raw {
+    kind: LockEventType,
+    ok: bool,
+    reason: Option<&'static str>,
+    key: Option<Key>,
+    lock_id: Option<LockId>,
+    duration: Duration,
+}
+
+impl<B: Backend> Telemetry<B> {
+    /// Wraps `inner`.
+    pub fn new(
+        inner: B,
+        include_raw: IncludeRaw,
+        callback: impl Fn(&LockEvent) + Send + Sync + 'static,
+    ) -> Self {
+        Self::shared(inner, include_raw, Arc::new(callback))
+    }
+
+    pub(crate) fn shared(inner: B, include_raw: IncludeRaw, callback: OnEvent) -> Self {
+        Self {
+            inner,
+            callback,
+            include_raw,
+            queue: Mutex::new(None),
+            dropped: Arc::new(AtomicU64::new(0)),
+            pid: std::process::id(),
+        }
+    }
+
+    /// How many events were dropped because the callback was too slow, or no thread was to be had for it.
+    pub fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+
+    /// Does `work` and tells of it.
+    fn observe<T>(
+        &self,
+        kind: LockEventType,
+        key: Option<&Key>,
+        lock_id: Option<&LockId>,
+        work: impl FnOnce() -> Result<T, LockError>,
+        judge: impl FnOnce(&T) -> (bool, Option<&'static str>),
+    ) -> Result<T, LockError> {
+        // In a forked child the queue's mutex may be locked for ever, and the store refuses anyway.
+        if std::process::id() != self.pid {
+            return work();
+        }
+        let start = Instant::now();
+        let answer = work();
+        let duration = start.elapsed();
+        let (ok, reason) = answer.as_ref().map_or((false, None), judge);
+        self.emit(Raw {
+            kind,
+            ok,
+            reason,
+            key: key.cloned(),
+            lock_id: lock_id.copied(),
+            duration,
+        });
+        answer
+    }
+
+    fn emit(&self, event: Raw) {
+        let mut queue = self.queue.lock();
+        if queue.is_none() {
+            *queue = self.start();
+        }
+        // try_send never waits; a full queue is the callback's fault, a missing one the system's.
+        let sent = queue.as_ref().is_some_and(|q| q.try_send(event).is_ok());
+        if !sent {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn start(&self) -> Option<SyncSender<Raw>> {
+        let (sender, receiver) = sync_channel(QUEUE);
+        let (callback, include_raw) = (Arc::clone(&self.callback), self.include_raw.clone());
+        threads::spawn("syncguard-events", move || {
+            tell(&receiver, &callback, &include_raw)
+        })
+        .ok()?;
+        Some(sender)
+    }
+}
+
+impl<B> Drop for Telemetry<B> {
+    fn drop(&mut self) {
+        // Closing the queue takes a mutex of its own, which a forked child may have inherited locked.
+        if std::process::id() != self.pid {
+            std::mem::forget(self.queue.get_mut().take());
+        }
+    }
+}
+
+/// Ends when the last sender is gone, after the events that were queued by then.
+fn tell(events: &Receiver<Raw>, callback: &OnEvent, include_raw: &IncludeRaw) {
+    while let Ok(raw) = events.recv() {
+        guarded(|| {
+            let mut event = LockEvent {
+                kind: raw.kind,
+                ok: raw.ok,
+                reason: raw.reason,
+                key_hash: raw.key.as_ref().map(Key::hash),
+                lock_id_hash: raw.lock_id.as_ref().map(LockId::hash),
+                key: None,
+                lock_id: None,
+                duration: raw.duration,
+            };
+            let include = match include_raw {
+                IncludeRaw::Never => false,
+                IncludeRaw::Always => true,
+                IncludeRaw::When(predicate) => predicate(&event),
+            };
+            if include {
+                event.key = raw.key.map(|k| k.as_str().to_owned());
+                event.lock_id = raw.lock_id.map(|id| id.as_str().to_owned());
+            }
+            callback(&event);
+        });
+    }
+}
+
+fn absence(why: Absence) -> (bool, Option<&'static str>) {
+    match why {
+        Absence::Expired => (false, Some("expired")),
+        Absence::NotFound => (false, Some("not-found")),
+    }
+}
+
+impl<B: Backend> Backend for Telemetry<B> {
+    fn acquire(
+        &self,
+        key: &Key,
+        lock_id: &LockId,
+        ttl: Ttl,
+        cancel: Option<&CancelToken>,
+    ) -> Result<AcquireOutcome, LockError> {
+        self.observe(
+            LockEventType::Acquire,
+            Some(key),
+            Some(lock_id),
+            || self.inner.acquire(key, lock_id, ttl, cancel),
+            |outcome| match outcome {
+                AcquireOutcome::Acquired(_) => (true, None),
+                AcquireOutcome::Locked(_) => (false, Some("locked")),
+            },
+        )
+    }
+
+    fn release(
+        &self,
+        lock_id: &LockId,
+        cancel: Option<&CancelToken>,
+    ) -> Result<ReleaseOutcome, LockError> {
+        self.observe(
+            LockEventType::Release,
+            None,
+            Some(lock_id),
+            || self.inner.release(lock_id, cancel),
+            |outcome| match outcome {
+                ReleaseOutcome::Released => (true, None),
+                ReleaseOutcome::Absent(why) => absence(*why),
+            },
+        )
+    }
+
+    fn extend(
+        &self,
+        lock_id: &LockId,
+        ttl: Ttl,
+        cancel: Option<&CancelToken>,
+    ) -> Result<ExtendOutcome, LockError> {
+        self.observe(
+            LockEventType::Extend,
+            None,
+            Some(lock_id),
+            || self.inner.extend(lock_id, ttl, cancel),
+            |outcome| match outcome {
+                ExtendOutcome::Extended(_) => (true, None),
+                ExtendOutcome::Absent(why) => absence(*why),
+            },
+        )
+    }
+
+    fn is_locked(&self, key: &Key, cancel: Option<&CancelToken>) -> Result<bool, LockError> {
+        self.observe(
+            LockEventType::IsLocked,
+            Some(key),
+            None,
+            || self.inner.is_locked(key, cancel),
+            |_| (true, None),
+        )
+    }
+
+    fn find(
+        &self,
+        by: LookupBy<'_>,
+        cancel: Option<&CancelToken>,
+    ) -> Result<Option<StoredLock>, LockError> {
+        let (key, lock_id) = match by {
+            LookupBy::Key(key) => (Some(key), None),
+            LookupBy::LockId(id) => (None, Some(id)),
+        };
+        self.observe(
+            LockEventType::Lookup,
+            key,
+            lock_id,
+            || self.inner.find(by, cancel),
+            |found| (found.is_some(), None),
+        )
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn check(&self, cancel: Option<&CancelToken>) -> Result<Vec<String>, LockError> {
+        self.inner.check(cancel)
+    }
+
+    fn setup_schema(&self, cancel: Option<&CancelToken>) -> Result<(), LockError> {
+        self.inner.setup_schema(cancel)
+    }
+
+    fn watch(&self, key: &Key, freed: Arc<dyn Fn() + Send + Sync>) -> Option<Watch> {
+        self.inner.watch(key, freed)
+    }
+
+    fn purge_expired(&self, limit: u32, cancel: Option<&CancelToken>) -> Result<u64, LockError> {
+        self.inner.purge_expired(limit, cancel)
+    }
+}

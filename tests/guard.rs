@@ -1,1 +1,916 @@
-//! x
+//! Holding a lock: renewal, loss, release and everything between them, on the test kit's store and clock.
+
+mod support;
+
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Barrier, Mutex, mpsc};
+use std::time::{Duration, Instant};
+
+use support::{PATIENCE, best_of_three, eventually};
+use syncguard::testkit::{Fault, ManualClock, MemoryBackend, Verb};
+use syncguard::{Backend, CancelToken, Client, ClientOptions, ErrorCode, Guard, Key, LockOptions};
+
+const TTL: Duration = Duration::from_secs(30);
+const THIRD: Duration = Duration::from_secs(10);
+
+struct Kit {
+    clock: ManualClock,
+    store: MemoryBackend,
+    client: Client,
+}
+
+fn kit() -> Kit {
+    kit_with(ClientOptions::new())
+}
+
+fn kit_with(options: ClientOptions) -> Kit {
+    let clock = ManualClock::new();
+    let store = MemoryBackend::with_clock(&clock);
+    let client =
+        Client::with_backend_and(store.clone(), &options.clock(&clock)).expect("legal options");
+    Kit {
+        clock,
+        store,
+        client,
+    }
+}
+
+impl Kit {
+    fn lock(&self) -> Guard {
+        self.client.lock("k").expect("a free lock")
+    }
+
+    fn lock_with(&self, options: LockOptions) -> Guard {
+        self.client.lock_with("k", &options).expect("a free lock")
+    }
+
+    fn is_locked(&self) -> bool {
+        self.client
+            .is_locked(&Key::new("k").expect("a key"), None)
+            .expect("an answer")
+    }
+
+    /// Moves the clock to the next renewal and waits until it was answered.
+    fn renew(&self, guard: &Guard) {
+        let before = guard.expires_at_ms();
+        self.clock.advance(THIRD);
+        eventually("the renewal", || guard.expires_at_ms() > before);
+    }
+}
+
+/// A callback that counts, and says that it was called.
+fn counter() -> (
+    Arc<AtomicUsize>,
+    impl Fn(&syncguard::LockError) + Send + Sync + Clone + 'static,
+) {
+    let count = Arc::new(AtomicUsize::new(0));
+    let inner = Arc::clone(&count);
+    (count, move |_: &syncguard::LockError| {
+        inner.fetch_add(1, SeqCst);
+    })
+}
+
+#[test]
+fn a_guard_renews_for_as_long_as_it_is_held() {
+    let kit = kit();
+    let guard = kit.lock();
+    for _ in 0..12 {
+        kit.renew(&guard);
+        assert!(!guard.is_lost());
+    }
+    assert_eq!(kit.store.calls(Verb::Extend), 12);
+    drop(guard);
+    assert!(!kit.is_locked());
+}
+
+#[test]
+fn a_short_hold_starts_no_heartbeat_and_sends_no_renewal() {
+    let kit = kit();
+    for _ in 0..100 {
+        drop(kit.lock());
+    }
+    kit.clock.advance(TTL);
+    assert_eq!(
+        (
+            kit.store.calls(Verb::Acquire),
+            kit.store.calls(Verb::Release),
+            kit.store.calls(Verb::Extend)
+        ),
+        (100, 100, 0)
+    );
+}
+
+#[test]
+fn loss_is_known_at_once_and_needs_no_store() {
+    let kit = kit();
+    let (count, callback) = counter();
+    let guard = kit.lock_with(LockOptions::new().on_lost(callback));
+    for verb in [Verb::Extend, Verb::Release, Verb::Acquire] {
+        kit.store.always(verb, Fault::Hang);
+    }
+    kit.clock.advance(TTL);
+    assert!(guard.is_lost() && guard.remaining().is_zero() && guard.wait_lost(None));
+    eventually("the callback", || count.load(SeqCst) == 1);
+    kit.clock.advance(TTL * 10);
+    assert!(guard.is_lost());
+    kit.store.heal();
+    drop(guard);
+    assert_eq!(count.load(SeqCst), 1);
+}
+
+#[test]
+fn the_local_deadline_comes_before_the_stores_by_a_margin() {
+    let kit = kit();
+    let guard = kit.lock_with(LockOptions::new().no_heartbeat());
+    assert_eq!(
+        guard.remaining(),
+        TTL - TTL / 100 - Duration::from_millis(2)
+    );
+    kit.clock
+        .advance(guard.remaining() - Duration::from_nanos(1));
+    assert!(!guard.is_lost());
+    kit.clock.advance(Duration::from_nanos(1));
+    assert!(guard.is_lost());
+    assert!(kit.is_locked());
+}
+
+#[test]
+fn a_suspended_machine_wakes_up_with_its_lock_lost() {
+    let kit = kit();
+    let guard = kit.lock();
+    let calls = kit.store.calls(Verb::Extend);
+    kit.store.always(Verb::Extend, Fault::Hang);
+    kit.clock.advance(Duration::from_secs(60));
+    assert!(guard.is_lost());
+    assert_eq!(
+        kit.store.calls(Verb::Extend),
+        calls,
+        "known before any request"
+    );
+    kit.store.heal();
+}
+
+#[test]
+fn one_failed_renewal_is_not_the_end() {
+    let kit = kit();
+    let guard = kit.lock();
+    kit.store
+        .once(Verb::Extend, Fault::Refuse(ErrorCode::ServiceUnavailable));
+    kit.store.once(Verb::Extend, Fault::DropReply);
+    kit.clock.advance(THIRD);
+    for wanted in 1..=3 {
+        eventually("another renewal", || {
+            kit.store.calls(Verb::Extend) >= wanted || {
+                kit.clock.advance(Duration::from_millis(100));
+                false
+            }
+        });
+    }
+    eventually("a renewal that succeeds", || {
+        guard.remaining() > TTL - THIRD
+    });
+    assert!(!guard.is_lost());
+}
+
+#[test]
+fn a_lock_that_the_store_no_longer_has_is_lost_with_the_next_renewal() {
+    let kit = kit();
+    let (count, callback) = counter();
+    let guard = kit.lock_with(LockOptions::new().on_lost(callback));
+    kit.store.evict("k").expect("a key");
+    kit.clock.advance(THIRD);
+    assert!(guard.wait_lost(Some(PATIENCE)));
+    eventually("the callback", || count.load(SeqCst) == 1);
+    assert!(!guard.extend(TTL).expect("no I/O"));
+    assert_eq!(kit.store.calls(Verb::Extend), 1);
+}
+
+#[test]
+fn a_panicking_store_loses_the_lock_and_not_the_process() {
+    let kit = kit();
+    let guard = kit.lock();
+    kit.store.once(Verb::Extend, Fault::Panic);
+    kit.clock.advance(THIRD);
+    assert!(guard.wait_lost(Some(PATIENCE)));
+    kit.store.once(Verb::Release, Fault::Panic);
+    drop(guard);
+    kit.store.once(Verb::Acquire, Fault::Panic);
+    let client = kit.client.clone();
+    assert!(std::panic::catch_unwind(move || client.try_lock("other").map(|_| ())).is_err());
+}
+
+#[test]
+fn max_hold_ends_the_renewals() {
+    let kit = kit();
+    let guard = kit.lock_with(LockOptions::new().max_hold(THIRD * 2));
+    kit.renew(&guard);
+    kit.clock.advance(THIRD);
+    kit.clock.advance(THIRD);
+    kit.clock.advance(THIRD);
+    assert!(guard.wait_lost(Some(PATIENCE)));
+    assert_eq!(kit.store.calls(Verb::Extend), 1);
+}
+
+#[test]
+fn a_forgotten_guard_ends_with_max_hold() {
+    let kit = kit();
+    std::mem::forget(kit.lock_with(LockOptions::new().max_hold(Duration::from_secs(1))));
+    kit.clock.advance(TTL + Duration::from_secs(2));
+    assert!(kit.client.try_lock("k").expect("an answer").is_some());
+}
+
+#[test]
+fn an_extend_replaces_the_lease_and_the_pace() {
+    let kit = kit();
+    let guard = kit.lock();
+    assert!(
+        guard.extend(Duration::from_secs(3)).expect("an answer"),
+        "shorter than what remains is legal"
+    );
+    assert!(guard.remaining() < Duration::from_secs(3));
+    kit.clock.advance(Duration::from_secs(1));
+    eventually("a renewal at a third of the new ttl", || {
+        kit.store.calls(Verb::Extend) == 2
+    });
+    eventually("the answer", || {
+        guard.remaining() > Duration::from_millis(2900)
+    });
+    assert!(guard.extend(TTL).expect("an answer"));
+    assert!(guard.remaining() > Duration::from_secs(29));
+}
+
+#[test]
+fn an_extend_of_unknown_outcome_counts_as_the_shorter_lease() {
+    let kit = kit();
+    let guard = kit.lock_with(LockOptions::new().no_heartbeat());
+    kit.store.once(Verb::Extend, Fault::DropReply);
+    assert_eq!(
+        guard
+            .extend(Duration::from_secs(1))
+            .expect_err("the reply is lost")
+            .code(),
+        ErrorCode::ServiceUnavailable
+    );
+    assert!(guard.remaining() < Duration::from_secs(1));
+    kit.store.once(Verb::Extend, Fault::DropReply);
+    let before = guard.remaining();
+    assert!(guard.extend(TTL).is_err());
+    assert_eq!(
+        guard.remaining(),
+        before,
+        "an unknown longer lease is not believed in"
+    );
+    kit.store
+        .once(Verb::Extend, Fault::Refuse(ErrorCode::ServiceUnavailable));
+    assert!(guard.extend(Duration::from_millis(500)).is_err());
+    assert_eq!(
+        guard.remaining(),
+        before,
+        "what was refused changed nothing"
+    );
+    assert!(guard.extend(TTL).expect("an answer"));
+    assert!(guard.remaining() > Duration::from_secs(29));
+}
+
+#[test]
+fn an_answer_that_comes_after_the_deadline_revives_nothing() {
+    let kit = kit();
+    let guard = Arc::new(kit.lock_with(LockOptions::new().no_heartbeat()));
+    kit.store
+        .once(Verb::Extend, Fault::Delay(Duration::from_millis(300)));
+    let other = Arc::clone(&guard);
+    let extend = std::thread::spawn(move || other.extend(TTL));
+    eventually("the extend in flight", || {
+        kit.store.calls(Verb::Extend) == 1
+    });
+    kit.clock.advance(TTL);
+    // The loss ends the extend in flight; were it answered, it would be too late all the same.
+    assert!(!matches!(extend.join().expect("no panic"), Ok(true)));
+    assert!(guard.is_lost());
+}
+
+#[test]
+fn release_reports_once_and_sends_once() {
+    let kit = kit();
+    let guard = kit.lock();
+    assert!(guard.release().expect("an answer"));
+    assert!(!guard.release().expect("no I/O"));
+    assert!(!guard.extend(TTL).expect("no I/O"));
+    assert!(!guard.is_lost() && guard.remaining().is_zero() && !guard.wait_lost(None));
+    drop(guard);
+    assert_eq!(
+        (
+            kit.store.calls(Verb::Release),
+            kit.store.calls(Verb::Extend)
+        ),
+        (1, 0)
+    );
+}
+
+#[test]
+fn a_release_of_unknown_outcome_is_tried_again() {
+    let kit = kit();
+    let guard = kit.lock();
+    kit.store.once(Verb::Release, Fault::DropReply);
+    kit.store
+        .once(Verb::Release, Fault::Refuse(ErrorCode::ServiceUnavailable));
+    assert!(guard.release().is_err() && guard.release().is_err());
+    drop(guard);
+    assert_eq!(kit.store.calls(Verb::Release), 3);
+    assert!(!kit.is_locked());
+}
+
+#[test]
+fn a_lost_guard_still_sends_its_release() {
+    let kit = kit();
+    let guard = kit.lock_with(LockOptions::new().no_heartbeat());
+    kit.clock.advance(guard.remaining());
+    assert!(guard.is_lost() && kit.is_locked());
+    drop(guard);
+    assert!(!kit.is_locked());
+}
+
+#[test]
+fn release_interrupts_a_renewal_in_flight() {
+    let kit = kit();
+    let took = best_of_three(|| {
+        let guard = kit.lock();
+        kit.store.once(Verb::Extend, Fault::Hang);
+        let calls = kit.store.calls(Verb::Extend);
+        kit.clock.advance(THIRD);
+        eventually("the renewal in flight", || {
+            kit.store.calls(Verb::Extend) > calls
+        });
+        let begun = Instant::now();
+        assert!(guard.release().expect("an answer"));
+        begun.elapsed()
+    });
+    assert!(took < Duration::from_secs(1), "{took:?}");
+}
+
+#[test]
+fn drop_is_bounded_and_tells_the_hook() {
+    let (tx, rx) = mpsc::channel();
+    let tx = Mutex::new(tx);
+    let kit = kit_with(
+        ClientOptions::new()
+            .dispose_timeout(Duration::from_millis(200))
+            .on_release_error(move |e| {
+                let told = (
+                    e.error.code(),
+                    e.key.to_owned(),
+                    e.lock_id.len(),
+                    e.source.to_owned(),
+                    format!("{e:?}"),
+                );
+                drop(tx.lock().map(|tx| tx.send(told)));
+            }),
+    );
+    kit.store.always(Verb::Release, Fault::Hang);
+    // Nothing releases them: each run has a key of its own.
+    let mut keys = ["k", "k2", "k3"].into_iter();
+    let took = best_of_three(|| {
+        let guard = keys.next().map(|key| kit.client.lock(key).expect("a lock"));
+        let begun = Instant::now();
+        drop(guard);
+        begun.elapsed()
+    });
+    assert!(
+        took >= Duration::from_millis(200) && took < Duration::from_secs(2),
+        "{took:?}"
+    );
+    let (code, key, id_len, source, shown) = rx.recv_timeout(PATIENCE).expect("the hook");
+    assert_eq!(
+        (code, key.as_str(), id_len, source.as_str()),
+        (ErrorCode::NetworkTimeout, "k", 22, "drop")
+    );
+    assert!(!shown.contains("\"k\""), "{shown}");
+}
+
+#[test]
+fn an_absent_lock_is_no_error_for_the_hook() {
+    let (count, callback) = counter();
+    let kit = kit();
+    let options = LockOptions::new().on_release_error(move |e| callback(e.error));
+    let guard = kit.lock_with(options);
+    kit.store.evict("k").expect("a key");
+    drop(guard);
+    assert_eq!(count.load(SeqCst), 0);
+}
+
+#[test]
+fn no_callback_after_release() {
+    for _ in 0..200 {
+        let kit = kit();
+        let released = Arc::new(AtomicUsize::new(0));
+        let late = Arc::new(AtomicUsize::new(0));
+        let (r, l) = (Arc::clone(&released), Arc::clone(&late));
+        let guard = kit.lock_with(LockOptions::new().no_heartbeat().on_lost(move |_| {
+            l.fetch_add(r.load(SeqCst), SeqCst);
+        }));
+        let clock = kit.clock.clone();
+        let start = Arc::new(Barrier::new(2));
+        let other = Arc::clone(&start);
+        let mover = std::thread::spawn(move || {
+            other.wait();
+            clock.advance(TTL);
+        });
+        start.wait();
+        let begun = Instant::now();
+        guard.release().expect("an answer");
+        // It waits a second at the most for a callback that is running; one that was kept from the processor for longer
+        // than that proves nothing.
+        if begun.elapsed() < Duration::from_millis(500) {
+            released.store(1, SeqCst);
+        }
+        mover.join().expect("no panic");
+        drop(guard);
+        assert_eq!(late.load(SeqCst), 0);
+    }
+}
+
+#[test]
+fn a_callback_may_release_and_drop_its_own_guard() {
+    let kit = kit();
+    let slot: Arc<Mutex<Option<Guard>>> = Arc::default();
+    let (tx, rx) = mpsc::channel();
+    let (inner, tx) = (Arc::clone(&slot), Mutex::new(tx));
+    let guard = kit.lock_with(LockOptions::new().on_lost(move |_| {
+        let guard = inner.lock().expect("a slot").take();
+        let released = guard.as_ref().map(Guard::release);
+        drop(guard);
+        drop(tx.lock().map(|tx| tx.send(released.is_some())));
+    }));
+    *slot.lock().expect("a slot") = Some(guard);
+    kit.store
+        .always(Verb::Extend, Fault::Refuse(ErrorCode::ServiceUnavailable));
+    kit.clock.advance(TTL);
+    assert_eq!(rx.recv_timeout(PATIENCE), Ok(true));
+}
+
+#[test]
+fn a_slow_callback_delays_no_other_guard() {
+    let kit = kit();
+    let (hold, held) = mpsc::channel::<()>();
+    let held = Mutex::new(held);
+    let slow = kit
+        .client
+        .lock_with(
+            "slow",
+            &LockOptions::new()
+                .no_heartbeat()
+                .on_lost(move |_| drop(held.lock().map(|h| h.recv()))),
+        )
+        .expect("a lock");
+    let (count, callback) = counter();
+    let quick = kit
+        .client
+        .lock_with(
+            "quick",
+            &LockOptions::new().no_heartbeat().on_lost(callback),
+        )
+        .expect("a lock");
+    kit.clock.advance(TTL);
+    eventually("the other callback", || count.load(SeqCst) == 1);
+    assert!(quick.is_lost() && slow.is_lost());
+    drop(hold);
+}
+
+#[test]
+fn a_panicking_callback_breaks_nothing() {
+    let kit = kit();
+    let (count, callback) = counter();
+    let guard = kit.lock_with(LockOptions::new().no_heartbeat().on_lost(move |why| {
+        callback(why);
+        panic!("planted");
+    }));
+    kit.clock.advance(TTL);
+    eventually("the callback", || count.load(SeqCst) == 1);
+    drop(guard);
+    assert!(kit.client.try_lock("k").expect("an answer").is_some() || kit.is_locked());
+}
+
+#[test]
+fn lost_fd_becomes_readable() {
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+    use std::os::fd::BorrowedFd;
+    fn readable(fd: BorrowedFd<'_>) -> bool {
+        let mut fds = [PollFd::new(fd, PollFlags::POLLIN)];
+        poll(&mut fds, PollTimeout::ZERO).expect("poll") == 1
+    }
+    let kit = kit();
+    let guard = kit.lock_with(LockOptions::new().no_heartbeat());
+    assert!(!readable(guard.lost_fd().expect("a descriptor")));
+    kit.clock.advance(TTL);
+    assert!(guard.is_lost() && readable(guard.lost_fd().expect("a descriptor")));
+    let late = kit
+        .client
+        .lock_with("late", &LockOptions::new().no_heartbeat())
+        .expect("a lock");
+    kit.clock.advance(TTL);
+    assert!(
+        late.is_lost() && readable(late.lost_fd().expect("a descriptor")),
+        "also when asked for afterwards"
+    );
+}
+
+#[test]
+fn eight_threads_extend_and_release_one_guard() {
+    for _ in 0..50 {
+        let kit = kit();
+        let (count, callback) = counter();
+        let guard = Arc::new(kit.lock_with(LockOptions::new().on_lost(callback)));
+        let start = Arc::new(Barrier::new(8));
+        let workers: Vec<_> = (0..8)
+            .map(|n| {
+                let (guard, start) = (Arc::clone(&guard), Arc::clone(&start));
+                std::thread::spawn(move || {
+                    start.wait();
+                    if n % 2 == 0 {
+                        guard.release().map(usize::from)
+                    } else {
+                        guard.extend(TTL).map(|_| 0)
+                    }
+                })
+            })
+            .collect();
+        let answers: Vec<_> = workers
+            .into_iter()
+            .map(|w| w.join().expect("no panic"))
+            .collect();
+        let released: usize = answers.iter().flatten().sum();
+        assert_eq!(released, 1, "one winner: {answers:?}");
+        kit.clock.advance(TTL);
+        assert!(!guard.is_lost());
+        assert_eq!(count.load(SeqCst), 0);
+        assert!(!kit.is_locked());
+    }
+}
+
+#[test]
+fn waiting_ends_with_the_release_of_the_other() {
+    let kit = kit();
+    let first = kit.lock();
+    let client = kit.client.clone();
+    let waiter = std::thread::spawn(move || {
+        client.lock_with(
+            "k",
+            &LockOptions::new()
+                .acquire_timeout(PATIENCE)
+                .retry_delay(Duration::from_millis(5)),
+        )
+    });
+    eventually("a contended attempt", || {
+        kit.store.calls(Verb::Acquire) >= 2
+    });
+    let fence = first.fence();
+    drop(first);
+    assert!(waiter.join().expect("no panic").expect("the lock").fence() > fence);
+}
+
+#[test]
+fn a_wait_in_vain_says_who_holds_the_lock() {
+    let kit = kit();
+    let holder = kit.lock();
+    let error = kit
+        .client
+        .lock_with(
+            "k",
+            &LockOptions::new()
+                .max_retries(3)
+                .retry_delay(Duration::from_millis(1)),
+        )
+        .expect_err("somebody holds it");
+    assert_eq!(error.code(), ErrorCode::AcquisitionTimeout);
+    // The first one, the one that finds nothing freed before the store listened, and three retries.
+    assert_eq!(error.attempts(), 5);
+    assert!(error.waited().is_some() && !error.may_have_applied());
+    let seen = error.holder().expect("the store says who");
+    assert_eq!(
+        (seen.fence, seen.lock_id_hash.clone()),
+        (Some(holder.fence()), Some(holder.lock_id().hash()))
+    );
+    assert_eq!(error.key_hash(), Some(syncguard::hash_key("k").as_str()));
+    assert!(!format!("{error:?} {error}").contains(holder.lock_id().as_str()));
+}
+
+#[test]
+fn timeout_zero_is_one_attempt() {
+    let kit = kit();
+    let _holder = kit.lock();
+    let error = kit
+        .client
+        .lock_with("k", &LockOptions::new().acquire_timeout(Duration::ZERO))
+        .expect_err("held");
+    assert_eq!(
+        (
+            error.code(),
+            error.attempts(),
+            kit.store.calls(Verb::Acquire)
+        ),
+        (ErrorCode::AcquisitionTimeout, 1, 2)
+    );
+}
+
+#[test]
+fn an_explicit_timeout_lifts_the_limit_of_ten_retries() {
+    let kit = kit();
+    let _holder = kit.lock();
+    let options = LockOptions::new()
+        .acquire_timeout(Duration::from_millis(400))
+        .retry_delay(Duration::from_millis(1))
+        .backoff(syncguard::Backoff::Fixed);
+    let error = kit.client.lock_with("k", &options).expect_err("held");
+    assert!(error.attempts() > 11, "{error:?}");
+}
+
+#[test]
+fn transient_trouble_is_waited_out_and_the_rest_is_not() {
+    let kit = kit();
+    for code in [
+        ErrorCode::ServiceUnavailable,
+        ErrorCode::NetworkTimeout,
+        ErrorCode::RateLimited,
+    ] {
+        kit.store.once(Verb::Acquire, Fault::Refuse(code));
+    }
+    drop(kit.lock_with(LockOptions::new().retry_delay(Duration::from_millis(1))));
+    assert_eq!(kit.store.calls(Verb::Acquire), 4);
+    for code in [
+        ErrorCode::AuthFailed,
+        ErrorCode::InvalidArgument,
+        ErrorCode::Internal,
+    ] {
+        kit.store.once(Verb::Acquire, Fault::Refuse(code));
+        let calls = kit.store.calls(Verb::Acquire);
+        assert_eq!(kit.client.lock("k").expect_err("refused").code(), code);
+        assert_eq!(kit.store.calls(Verb::Acquire), calls + 1);
+    }
+    kit.store
+        .always(Verb::Acquire, Fault::Refuse(ErrorCode::ServiceUnavailable));
+    let error = kit
+        .client
+        .lock_with(
+            "k",
+            &LockOptions::new()
+                .max_retries(2)
+                .retry_delay(Duration::from_millis(1)),
+        )
+        .expect_err("down");
+    assert_eq!(
+        (error.code(), error.attempts()),
+        (ErrorCode::ServiceUnavailable, 3)
+    );
+}
+
+#[test]
+fn cancel_ends_a_wait_at_once() {
+    let kit = kit();
+    let _holder = kit.lock();
+    let took = best_of_three(|| {
+        let token = CancelToken::new();
+        let options = LockOptions::new()
+            .cancel(&token)
+            .acquire_timeout(PATIENCE * 10)
+            .retry_delay(PATIENCE * 10)
+            .jitter(syncguard::Jitter::None);
+        let client = kit.client.clone();
+        let calls = kit.store.calls(Verb::Acquire);
+        let waiter = std::thread::spawn(move || client.lock_with("k", &options).map(drop));
+        eventually("the wait", || kit.store.calls(Verb::Acquire) > calls);
+        let begun = Instant::now();
+        token.cancel();
+        assert_eq!(
+            waiter
+                .join()
+                .expect("no panic")
+                .expect_err("cancelled")
+                .code(),
+            ErrorCode::Aborted
+        );
+        begun.elapsed()
+    });
+    assert!(took < Duration::from_secs(1), "{took:?}");
+}
+
+#[test]
+fn a_cancel_in_flight_leaves_nothing_behind() {
+    let kit = kit();
+    kit.store.once(Verb::Acquire, Fault::Hang);
+    let token = CancelToken::new();
+    let options = LockOptions::new().cancel(&token);
+    let client = kit.client.clone();
+    let waiter = std::thread::spawn(move || client.lock_with("k", &options).map(drop));
+    eventually("the attempt in flight", || {
+        kit.store.calls(Verb::Acquire) == 1
+    });
+    token.cancel();
+    assert_eq!(
+        waiter
+            .join()
+            .expect("no panic")
+            .expect_err("cancelled")
+            .code(),
+        ErrorCode::Aborted
+    );
+    eventually("the compensating release", || {
+        kit.store.calls(Verb::Release) == 1
+    });
+}
+
+#[test]
+fn a_lost_reply_is_recognised_when_the_acquire_is_repeated() {
+    let kit = kit();
+    kit.store.once(Verb::Acquire, Fault::DropReply);
+    let guard = kit.lock_with(LockOptions::new().retry_delay(Duration::from_millis(1)));
+    assert_eq!(
+        (guard.fence().get(), kit.store.calls(Verb::Acquire)),
+        (1, 2)
+    );
+    assert_eq!(kit.store.calls(Verb::Release), 0);
+}
+
+#[test]
+fn a_repeated_acquire_counts_its_lease_from_the_first_send() {
+    let kit = kit();
+    kit.store.once(Verb::Acquire, Fault::DropReply);
+    kit.store
+        .always(Verb::Acquire, Fault::Refuse(ErrorCode::ServiceUnavailable));
+    let client = kit.client.clone();
+    let options = LockOptions::new()
+        .no_heartbeat()
+        .retry_delay(Duration::from_millis(1))
+        .acquire_timeout(PATIENCE);
+    let waiter = std::thread::spawn(move || client.lock_with("k", &options));
+    eventually("the second attempt", || kit.store.calls(Verb::Acquire) >= 2);
+    kit.clock.advance(Duration::from_secs(5));
+    kit.store.heal();
+    let guard = waiter.join().expect("no panic").expect("the stored grant");
+    assert_eq!(guard.fence().get(), 1);
+    assert_eq!(
+        guard.remaining(),
+        TTL - TTL / 100 - Duration::from_millis(2) - Duration::from_secs(5)
+    );
+}
+
+#[test]
+fn a_doubt_older_than_the_lease_begins_anew() {
+    let kit = kit();
+    kit.store.once(Verb::Acquire, Fault::DropReply);
+    kit.store
+        .always(Verb::Acquire, Fault::Refuse(ErrorCode::ServiceUnavailable));
+    let client = kit.client.clone();
+    let options = LockOptions::new()
+        .no_heartbeat()
+        .retry_delay(Duration::from_millis(1))
+        .acquire_timeout(PATIENCE);
+    let waiter = std::thread::spawn(move || client.lock_with("k", &options));
+    eventually("the second attempt", || kit.store.calls(Verb::Acquire) >= 2);
+    kit.clock.advance(TTL * 2);
+    kit.store.heal();
+    let guard = waiter.join().expect("no panic").expect("a new grant");
+    assert!(!guard.is_lost());
+    assert_eq!(guard.fence().get(), 2);
+    eventually("the old id's release", || {
+        kit.store.calls(Verb::Release) == 1
+    });
+    assert!(
+        kit.is_locked(),
+        "undoing the old id does not touch the new grant"
+    );
+}
+
+#[test]
+fn an_acquire_of_unknown_outcome_is_undone_until_the_store_answers() {
+    let kit = kit();
+    for _ in 0..100 {
+        kit.store.once(Verb::Acquire, Fault::DropReply);
+        kit.store
+            .once(Verb::Release, Fault::Refuse(ErrorCode::ServiceUnavailable));
+        assert!(kit.client.try_lock("k").is_err());
+        eventually("the orphan's end", || {
+            kit.clock.advance(Duration::from_millis(10));
+            !kit.is_locked()
+        });
+    }
+}
+
+#[test]
+fn an_undo_that_stays_in_vain_is_told_to_the_hook() {
+    let (tx, rx) = mpsc::channel();
+    let tx = Mutex::new(tx);
+    let kit = kit_with(
+        ClientOptions::new()
+            .on_release_error(move |e| drop(tx.lock().map(|tx| tx.send(e.source.to_owned())))),
+    );
+    kit.store
+        .always(Verb::Release, Fault::Refuse(ErrorCode::ServiceUnavailable));
+    kit.store.once(Verb::Acquire, Fault::DropReply);
+    assert!(kit.client.try_lock("k").is_err());
+    eventually("a first try", || kit.store.calls(Verb::Release) >= 1);
+    let told = loop {
+        kit.clock.advance(TTL);
+        match rx.recv_timeout(Duration::from_millis(50)) {
+            Err(mpsc::RecvTimeoutError::Timeout) => continue,
+            other => break other,
+        }
+    };
+    assert_eq!(told.as_deref(), Ok("undo"));
+}
+
+#[test]
+fn with_lock_releases_also_when_the_work_panics() {
+    let kit = kit();
+    assert_eq!(
+        kit.client
+            .with_lock("k", |g| g.fence().get())
+            .expect("a lock"),
+        1
+    );
+    let client = kit.client.clone();
+    assert!(
+        std::panic::catch_unwind(move || client.with_lock("k", |_| panic!("planted"))).is_err()
+    );
+    assert!(!kit.is_locked());
+    assert_eq!(
+        kit.client
+            .with_lock("k", |g| g.fence().get())
+            .expect("a lock"),
+        3
+    );
+}
+
+#[test]
+fn a_fence_near_its_limit_warns_and_one_at_its_limit_fails() {
+    let (tx, rx) = mpsc::channel();
+    let tx = Mutex::new(tx);
+    let kit = kit_with(
+        ClientOptions::new().on_warning(move |w| drop(tx.lock().map(|tx| tx.send(w.to_owned())))),
+    );
+    kit.store
+        .set_fence_counter("k", 90_000_000_000_000)
+        .expect("a key");
+    drop(kit.lock());
+    let warning = rx.recv_timeout(PATIENCE).expect("a warning");
+    assert!(warning.contains(&syncguard::hash_key("k")), "{warning}");
+    kit.store
+        .set_fence_counter("k", 900_000_000_000_000)
+        .expect("a key");
+    assert_eq!(
+        kit.client.lock("k").expect_err("at the limit").code(),
+        ErrorCode::Internal
+    );
+    assert!(!kit.is_locked());
+}
+
+#[test]
+fn cleanup_removes_dead_locks_and_changes_no_answer() {
+    let kit = kit_with(ClientOptions::new().cleanup_in_is_locked(true));
+    std::mem::forget(kit.lock_with(LockOptions::new().no_heartbeat()));
+    assert!(kit.is_locked());
+    kit.clock.advance(TTL + Duration::from_millis(1500));
+    assert!(
+        !kit.is_locked(),
+        "dead, but not for long enough to be removed"
+    );
+    kit.clock.advance(Duration::from_secs(2));
+    assert_eq!(kit.store.stored(), 1);
+    eventually("the clean-up", || {
+        kit.clock.advance(Duration::from_secs(2));
+        assert!(!kit.is_locked());
+        kit.store.stored() == 0
+    });
+    assert_eq!(kit.lock().fence().get(), 2, "the counter outlives the lock");
+}
+
+#[test]
+fn dropping_the_client_first_is_fine() {
+    let Kit {
+        clock,
+        store,
+        client,
+    } = kit();
+    let guard = client.lock("k").expect("a lock");
+    drop(client);
+    clock.advance(THIRD);
+    eventually("a renewal", || store.calls(Verb::Extend) == 1);
+    assert!(guard.release().expect("an answer"));
+}
+
+#[test]
+fn ttls_of_a_few_milliseconds_neither_spin_nor_overflow() {
+    let store = MemoryBackend::new();
+    let client = Client::with_backend(store.clone());
+    for ms in 1..=3 {
+        let guard = client
+            .lock_with("tiny", &LockOptions::new().ttl(Duration::from_millis(ms)))
+            .expect("a lock");
+        assert!(guard.wait_lost(Some(PATIENCE)));
+        drop(guard);
+    }
+    assert!(
+        store.calls(Verb::Extend) < 20,
+        "{}",
+        store.calls(Verb::Extend)
+    );
+}

@@ -418,40 +418,38 @@ fn every_forced_ordering_is_safe() {
     }
 }
 
-fn caught(plant: Plant, schema: &str) -> Vec<&'static str> {
+/// Which orderings do not find the planted mistake. Some hang on a moment that a busy machine may miss: they have five tries.
+fn missed(plant: Plant, schema: &str, wanted: &[&str]) -> Vec<&'static str> {
     let server = Server::start(&[]);
     let field = Field::new(&server, schema, Some(plant));
     ALL.iter()
-        .filter(|(_, ordering)| ordering(&field).is_err())
+        .filter(|(name, _)| wanted.contains(name))
+        .filter(|(_, ordering)| (0..5).all(|_| ordering(&field).is_ok()))
         .map(|(name, _)| *name)
         .collect()
 }
 
 #[test]
 fn without_the_row_lock_the_same_orderings_break() {
-    let caught = caught(NO_ROW_LOCK, "no_row_lock");
-    for name in [
+    let wanted = [
         "acquire after an extend",
         "extend after an acquire",
         "release after an acquire",
         "extend of a lease that died",
-    ] {
-        assert!(caught.contains(&name), "{name} was not caught: {caught:?}");
-    }
+    ];
+    assert_eq!(missed(NO_ROW_LOCK, "no_row_lock", &wanted), [""; 0]);
 }
 
 #[test]
 fn with_the_transactions_start_for_a_clock_the_same_orderings_break() {
-    let caught = caught(START_TIME, "start_time");
-    for name in [
+    let wanted = [
         "extend of a lease that ran out",
         "release of a lease that ran out",
         "acquire of a lease that ran out",
         "acquire gives the whole lease",
         "extend after an extend",
-    ] {
-        assert!(caught.contains(&name), "{name} was not caught: {caught:?}");
-    }
+    ];
+    assert_eq!(missed(START_TIME, "start_time", &wanted), [""; 0]);
 }
 
 #[test]

@@ -125,6 +125,10 @@ BEGIN
     DELETE FROM @LOCKS@ t
       WHERE t.key OPERATOR(pg_catalog.=) v_key AND t.lock_id OPERATOR(pg_catalog.=) p_lock_id;
     o_released := true;
+    -- Whoever waits for the key has the shared lock: only then is anybody told.
+    IF NOT pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtext('@CHANNEL@'), pg_catalog.hashtext(v_key)) THEN
+      PERFORM pg_catalog.pg_notify('@CHANNEL@', pg_catalog.hashtext(v_key)::pg_catalog.text);
+    END IF;
   END IF;
 END
 $syncguard$

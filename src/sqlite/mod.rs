@@ -1,45 +1,272 @@
-//! x
-use crate::*;
-/// Sqlite.
-pub struct SqliteBackend;
+//! The embedded store: one SQLite file, for programs on one machine. No server, the same contract.
+
+mod connection;
+mod error;
+mod fork;
+mod pool;
+mod schema;
+mod sql;
+mod transaction;
+mod url;
+mod volume;
+mod watch;
+
+use std::fmt;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use rusqlite::params;
+
+use self::fork::Inside;
+use self::pool::Pool;
+use self::sql::Stored;
+use self::transaction::next_fence;
+use self::watch::{Eye, Freed};
+use crate::backend::{
+    Absence, AcquireOutcome, Backend, Capabilities, ExtendOutcome, LookupBy, ReleaseOutcome, Watch,
+};
+use crate::cancel::CancelToken;
+use crate::clock;
+use crate::diagnostics::StoredLock;
+use crate::error::LockError;
+use crate::key::Key;
+use crate::keyspace::KeySpace;
+use crate::lease::{Acquired, Holder, LockId, Ttl};
+use crate::limits::Limits;
+use crate::liveness::CLEANUP_GUARD_MS;
+use crate::open::ClientOptions;
+
+/// Locks in an SQLite file: `sqlite:PATH`.
+///
+/// For the processes of one machine that share a local disk, and for trying the library without a server; programs on several
+/// machines need a shared store. Never on a network file system.
+///
+/// The file is made at first use, with `-wal` and `-shm` beside it that belong to it and stay. Every grant is on the disk
+/// before it is answered. Leases are counted on the boot-time clock: setting the wall clock neither frees nor freezes a lock,
+/// and a reboot frees all of them (their holders are gone), never a fence.
+///
+/// In a forked child an inherited backend answers an error; a new one works, unless the fork fell into the middle of a call of
+/// another thread, which the new one then says.
+pub struct SqliteBackend {
+    pid: u32,
+    pool: Pool,
+    eye: Eye,
+    keys: KeySpace,
+    timeout: Duration,
+    boot_id: OnceLock<String>,
+}
+
 impl SqliteBackend {
-    /// Opens.
-    pub fn open(_: &str, _: &ClientOptions) -> Result<Self, LockError> {
-        Err(LockError::invalid(""))
+    /// The store that `url` names. Does no I/O: the file is opened, and made, by the first call.
+    ///
+    /// Uses [`ClientOptions::operation_timeout`] and [`ClientOptions::pool_size`]: how many calls use the
+    /// file at a time; further ones wait, within their own timeout.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a URL that names no file, or bad options.
+    pub fn open(url: &str, options: &ClientOptions) -> Result<Self, LockError> {
+        options.checked()?;
+        let pid = std::process::id();
+        let path = url::path(url)?;
+        Ok(Self {
+            pid,
+            eye: Eye::new(pid, &path),
+            pool: Pool::new(pid, path, options.pool_size),
+            keys: KeySpace::table(),
+            timeout: options.operation_timeout,
+            boot_id: OnceLock::new(),
+        })
     }
 }
+
 impl Backend for SqliteBackend {
     fn acquire(
         &self,
-        _: &Key,
-        _: &LockId,
-        _: Ttl,
-        _: Option<&CancelToken>,
+        key: &Key,
+        lock_id: &LockId,
+        ttl: Ttl,
+        cancel: Option<&CancelToken>,
     ) -> Result<AcquireOutcome, LockError> {
-        todo!()
+        let name = self.keys.lock(key)?;
+        let counter = self.keys.fence(&name)?;
+        self.write(cancel, |sqlite, now| {
+            if let Some(Stored::Live(held)) =
+                self.find_one(sqlite, sql::BY_KEY, &name, Some(now))?
+            {
+                let lock = held.lock;
+                return Ok(if lock.lock_id == *lock_id {
+                    AcquireOutcome::Acquired(Acquired::new(
+                        *lock_id,
+                        lock.fence,
+                        lock.expires_at_ms,
+                    ))
+                } else {
+                    AcquireOutcome::Locked(Some(Holder::new(
+                        Some(lock.lock_id.hash()),
+                        Some(lock.fence),
+                        Some(held.remaining),
+                    )))
+                });
+            }
+            let fence = next_fence(sqlite, &counter)?;
+            let number = i64::try_from(fence.get()).unwrap_or(i64::MAX);
+            let wall = clock::wall_ms();
+            let expires_at_ms = wall.saturating_add(ttl.as_millis());
+            let expires_boot_ms = now.boot_ms.saturating_add(ttl.as_millis());
+            sqlite
+                .prepare_cached(sql::WRITE_FENCE)?
+                .execute(params![counter, number])?;
+            let grant = || {
+                sqlite.prepare_cached(sql::GRANT)?.execute(params![
+                    name,
+                    lock_id.as_str(),
+                    expires_at_ms,
+                    wall,
+                    number,
+                    key.as_str(),
+                    now.boot_id,
+                    expires_boot_ms
+                ])
+            };
+            match grant() {
+                Err(e)
+                    if e.sqlite_error_code() == Some(rusqlite::ErrorCode::ConstraintViolation) =>
+                {
+                    self.free_id(sqlite, lock_id, now)?;
+                    grant()?;
+                }
+                done => {
+                    done?;
+                }
+            }
+            Ok(AcquireOutcome::Acquired(Acquired::new(
+                *lock_id,
+                fence,
+                expires_at_ms,
+            )))
+        })
     }
-    fn release(&self, _: &LockId, _: Option<&CancelToken>) -> Result<ReleaseOutcome, LockError> {
-        todo!()
+
+    fn release(
+        &self,
+        lock_id: &LockId,
+        cancel: Option<&CancelToken>,
+    ) -> Result<ReleaseOutcome, LockError> {
+        self.write(cancel, |sqlite, now| {
+            let held = match self.find_one(sqlite, sql::BY_ID, lock_id.as_str(), Some(now))? {
+                Some(Stored::Live(held)) if held.lock.lock_id == *lock_id => held,
+                other => return Ok(ReleaseOutcome::Absent(absence(&other))),
+            };
+            let gone = sqlite
+                .prepare_cached(sql::DELETE)?
+                .execute(params![held.key, lock_id.as_str()])?;
+            Ok(if gone == 1 {
+                ReleaseOutcome::Released
+            } else {
+                ReleaseOutcome::Absent(Absence::NotFound)
+            })
+        })
     }
+
     fn extend(
         &self,
-        _: &LockId,
-        _: Ttl,
-        _: Option<&CancelToken>,
+        lock_id: &LockId,
+        ttl: Ttl,
+        cancel: Option<&CancelToken>,
     ) -> Result<ExtendOutcome, LockError> {
-        todo!()
+        self.write(cancel, |sqlite, now| {
+            let held = match self.find_one(sqlite, sql::BY_ID, lock_id.as_str(), Some(now))? {
+                Some(Stored::Live(held)) if held.lock.lock_id == *lock_id => held,
+                other => return Ok(ExtendOutcome::Absent(absence(&other))),
+            };
+            let expires_at_ms = clock::wall_ms().saturating_add(ttl.as_millis());
+            let changed = sqlite.prepare_cached(sql::EXTEND)?.execute(params![
+                held.key,
+                lock_id.as_str(),
+                expires_at_ms,
+                now.boot_ms.saturating_add(ttl.as_millis())
+            ])?;
+            Ok(if changed == 1 {
+                ExtendOutcome::Extended(expires_at_ms)
+            } else {
+                ExtendOutcome::Absent(Absence::NotFound)
+            })
+        })
     }
-    fn is_locked(&self, _: &Key, _: Option<&CancelToken>) -> Result<bool, LockError> {
-        todo!()
+
+    fn is_locked(&self, key: &Key, cancel: Option<&CancelToken>) -> Result<bool, LockError> {
+        Ok(self
+            .read(sql::BY_KEY, &self.keys.lock(key)?, cancel)?
+            .is_some())
     }
+
     fn find(
         &self,
-        _: LookupBy<'_>,
-        _: Option<&CancelToken>,
+        by: LookupBy<'_>,
+        cancel: Option<&CancelToken>,
     ) -> Result<Option<StoredLock>, LockError> {
-        todo!()
+        let found = match by {
+            LookupBy::Key(key) => self.read(sql::BY_KEY, &self.keys.lock(key)?, cancel)?,
+            LookupBy::LockId(id) => self.read(sql::BY_ID, id.as_str(), cancel)?,
+        };
+        Ok(found.map(|live| live.lock))
     }
+
     fn capabilities(&self) -> Capabilities {
         Capabilities::new("sqlite")
+    }
+
+    /// A thread looks for changes of the file while somebody waits.
+    fn watch(&self, _key: &Key, freed: Freed) -> Option<Watch> {
+        self.eye.watch(freed)
+    }
+
+    fn check(&self, cancel: Option<&CancelToken>) -> Result<Vec<String>, LockError> {
+        self.setup_schema(cancel)?;
+        Ok(volume::warning(self.pool.path()).into_iter().collect())
+    }
+
+    fn setup_schema(&self, cancel: Option<&CancelToken>) -> Result<(), LockError> {
+        let limits = Limits::enter(self.pid, self.timeout, cancel)?;
+        // Creating takes the right to write also where there is nothing to create: a file that may only be read shows.
+        self.with_connection(&limits, |handle| {
+            handle.when_free(|| schema::create(&handle.sqlite))
+        })
+    }
+
+    fn purge_expired(&self, limit: u32, cancel: Option<&CancelToken>) -> Result<u64, LockError> {
+        self.write(cancel, |sqlite, now| {
+            let cut = now.boot_ms.saturating_sub(CLEANUP_GUARD_MS);
+            let gone =
+                sqlite
+                    .prepare_cached(sql::PURGE)?
+                    .execute(params![now.boot_id, cut, limit])?;
+            Ok(gone as u64)
+        })
+    }
+}
+
+fn absence(found: &Option<Stored>) -> Absence {
+    match found {
+        Some(Stored::Dead) => Absence::Expired,
+        _ => Absence::NotFound,
+    }
+}
+
+impl Drop for SqliteBackend {
+    fn drop(&mut self) {
+        // In a child the connections are left alone, one by one. Here closing them is a use of SQLite like any other.
+        if std::process::id() == self.pid {
+            let _inside = Inside::enter(self.pid);
+            self.pool.clear();
+        }
+    }
+}
+
+impl fmt::Debug for SqliteBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SqliteBackend")
+            .field("path", &self.pool.path())
+            .finish_non_exhaustive()
     }
 }

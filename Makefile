@@ -1,0 +1,45 @@
+# One word per chore. `make demo` needs nothing but Rust; `make test` installs what it lacks.
+
+CARGO ?= cargo
+# Each is built alone, so that no feature leans on another without saying so.
+FEATURES := redis postgres sqlite tls testkit
+# Tests of servers and bindings need these commands, from these Debian packages.
+TOOLS := redis-server:redis-server pgbouncer:pgbouncer pg_ctlcluster:postgresql cc:gcc g++:g++ setpriv:util-linux \
+         valgrind:valgrind cmake:cmake pkg-config:pkg-config
+
+.PHONY: demo test lint unit model bench torture deps
+
+demo:
+	$(CARGO) run --quiet --example quickstart
+
+test: deps lint unit model
+
+# Formatting, lints with all features, each feature and none, and the documentation.
+lint:
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --quiet --workspace --all-targets --all-features -- -D warnings
+	$(CARGO) clippy --quiet --lib --no-default-features -- -D warnings
+	set -e; for f in $(FEATURES); do $(CARGO) clippy --quiet --lib --no-default-features --features $$f -- -D warnings; done
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --quiet --no-deps --all-features --package syncguard
+
+unit:
+	$(CARGO) test --workspace --all-features
+
+# Every interleaving of a guard's life. A build of its own: loom replaces the mutexes.
+model:
+	RUSTFLAGS="--cfg loom" $(CARGO) test --quiet --release --lib --no-default-features --target-dir target/loom lifecycle_model
+
+bench:
+	$(CARGO) bench --all-features
+
+# Installs what is missing if it may, else says what to install.
+deps:
+	@missing=""; for t in $(TOOLS); do command -v $${t%%:*} >/dev/null 2>&1 || missing="$$missing $${t##*:}"; done; \
+	if [ -n "$$missing" ]; then \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
+	    echo "installing:$$missing"; \
+	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null; \
+	  else \
+	    echo "the tests need these Debian packages; install them and run again:$$missing" >&2; exit 1; \
+	  fi; \
+	fi

@@ -1,0 +1,87 @@
+//! The thread of a guard: waits until a renewal is due, sends it, writes down what came of it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::backend::ExtendOutcome;
+use crate::callbacks::guarded;
+use crate::cancel::CancelToken;
+use crate::error::LockError;
+use crate::guard::Held;
+use crate::lease::Ttl;
+use crate::lifecycle::{Effect, Extension};
+use crate::threads;
+
+/// How soon a failed renewal is tried again, at the least.
+const RETRY: Duration = Duration::from_millis(10);
+
+/// Starts the heartbeat of a guard; false if there is no thread to be had.
+pub(crate) fn start(held: &Arc<Held>) -> bool {
+    let held = Arc::clone(held);
+    threads::spawn("syncguard-beat", move || {
+        if guarded(|| beat(&held)).is_none() {
+            let report = held.life.broken();
+            held.after_loss(report);
+        }
+    })
+    .is_ok()
+}
+
+fn beat(held: &Arc<Held>) {
+    while let Some((ttl, token)) = held.life.next_renewal() {
+        // Half of what is left at the most: if this one is swallowed, there is time for another on a new connection.
+        let half = held.remaining() / 2;
+        let bounded = CancelToken::family(Some(&token), Some(Instant::now() + half));
+        // The outcome is the lifecycle's to judge; a failed renewal is not the end.
+        let _ = extend(held, ttl, &bounded);
+    }
+}
+
+/// Sends one extend and applies its outcome, for the heartbeat and for [`Guard::extend`](crate::Guard::extend) alike.
+pub(crate) fn extend(held: &Arc<Held>, ttl: Ttl, token: &CancelToken) -> Result<bool, LockError> {
+    let sent = held.now();
+    // Whatever happens in the store's code, no later extend or release may wait for this one.
+    let unwound = Unwound { held, sent, ttl };
+    let answer = held.backend.extend(&held.granted.lock_id, ttl, Some(token));
+    std::mem::forget(unwound);
+    let how = match &answer {
+        Ok(ExtendOutcome::Extended(at)) => Extension::Extended(*at),
+        Ok(ExtendOutcome::Absent(_)) => Extension::Absent,
+        Err(e) if e.may_have_applied() => Extension::Unknown,
+        Err(_) => Extension::Refused,
+    };
+    let still = settle(held, sent, ttl, &how);
+    match answer {
+        Ok(_) => Ok(still),
+        Err(e) => Err(e.for_key(&held.key)),
+    }
+}
+
+/// Writes down what came of an extend; answers whether the lock is still held.
+fn settle(held: &Arc<Held>, sent: Duration, ttl: Ttl, how: &Extension) -> bool {
+    let now = held.now();
+    let retry = now + (ttl.as_duration() / 30).max(RETRY);
+    let Effect {
+        held: still,
+        report,
+        alarm,
+    } = held.life.end_extend(now, sent, ttl, how, Some(retry));
+    held.after_loss(report);
+    if let Some(at) = alarm {
+        held.set_alarm(at);
+    }
+    still
+}
+
+/// Ends an extend whose store panicked: nobody knows what came of it.
+struct Unwound<'a> {
+    held: &'a Arc<Held>,
+    sent: Duration,
+    ttl: Ttl,
+}
+
+impl Drop for Unwound<'_> {
+    fn drop(&mut self) {
+        settle(self.held, self.sent, self.ttl, &Extension::Unknown);
+    }
+}

@@ -1,0 +1,556 @@
+//! The life of a guard: held, renewed, lost, released. All of it is decided here, under one mutex and without I/O or a clock
+//! of its own, so that `lifecycle_model.rs` can try every interleaving.
+//!
+//! What must never happen: a lost callback that starts once a release has begun, a renewal that is sent after that, a second
+//! callback, two extends in flight, a lease believed in for longer than the store promised.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::cancel::CancelToken;
+use crate::error::LockError;
+use crate::lease::Ttl;
+use crate::sync::{Condvar, Mutex, MutexGuard, ThreadId, current_thread};
+use crate::wake::{Wake, WakeFd};
+
+/// How long a release waits for a lost callback that is running: the callback is the user's, and may never end.
+const CALLBACK_PATIENCE: Duration = Duration::from_secs(1);
+
+pub(crate) struct Lifecycle {
+    state: Mutex<State>,
+    /// Notified at every change that somebody may wait for.
+    changed: Condvar,
+}
+
+struct State {
+    phase: Phase,
+    lost: Option<Loss>,
+    /// When the lease must be taken for gone, on the local clock.
+    deadline: Duration,
+    ttl: Ttl,
+    pace: Pace,
+    /// When the next renewal is due; none if there will be none.
+    renew_at: Option<Duration>,
+    /// A renewal is due and the heartbeat has not taken it up.
+    due: bool,
+    hold_until: Option<Duration>,
+    expires_at_ms: i64,
+    beat: Beat,
+    /// The extend in flight, by the token that ends it.
+    extending: Option<CancelToken>,
+    report: Report,
+    lost_fd: Option<Arc<WakeFd>>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Held,
+    /// A release is on its way.
+    Releasing,
+    /// A release was tried and nobody knows what became of it.
+    Unknown,
+    /// A release was answered.
+    Gone,
+}
+
+/// Why a guard was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Loss {
+    /// The local deadline passed without a renewal.
+    Deadline,
+    /// The store said that the lock is not there.
+    Absent,
+    /// The heartbeat itself broke.
+    Broken,
+}
+
+impl Loss {
+    pub(crate) fn error(self) -> LockError {
+        match self {
+            Self::Deadline => LockError::new(
+                crate::ErrorCode::NetworkTimeout,
+                "the lock was lost: its lease ran out before a renewal was confirmed",
+            ),
+            Self::Absent => LockError::internal("the lock was lost: the store no longer has it"),
+            Self::Broken => LockError::internal("the lock was lost: its heartbeat panicked"),
+        }
+    }
+}
+
+/// How often a lease is renewed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pace {
+    Never,
+    /// Every third of the ttl, whatever the ttl becomes.
+    Third,
+    Every(Duration),
+}
+
+impl Pace {
+    fn interval(self, ttl: Ttl) -> Option<Duration> {
+        let third = ttl.as_duration() / 3;
+        match self {
+            Self::Never => None,
+            Self::Third => Some(third),
+            // The interval was checked against the first ttl; an extend may have chosen a shorter one.
+            Self::Every(every) if every < ttl.as_duration() => Some(every),
+            Self::Every(_) => Some(third),
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Beat {
+    None,
+    Starting,
+    Running,
+}
+
+/// The lost callback.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Report {
+    /// There is one, and no reason to call it yet.
+    Wanted,
+    Queued,
+    Running(ThreadId),
+    /// It ran, was discarded, or never existed.
+    Done,
+}
+
+/// What a guard starts with.
+pub(crate) struct Lease {
+    /// When the request was sent that the store granted.
+    pub(crate) sent: Duration,
+    pub(crate) ttl: Ttl,
+    pub(crate) pace: Pace,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) expires_at_ms: i64,
+    pub(crate) wants_report: bool,
+}
+
+/// What the timer must do after it rang.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Ring {
+    /// Nothing, ever again.
+    Never,
+    /// Ring again then.
+    At(Duration),
+    /// Start the heartbeat thread, and ring again then.
+    Start(Duration),
+    /// The guard was lost just now; `report` asks for its callback.
+    Lost { report: bool },
+}
+
+/// How an extend went.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Extension {
+    Extended(i64),
+    Absent,
+    /// It may have been applied, or may be later.
+    Unknown,
+    /// It certainly was not applied.
+    Refused,
+}
+
+/// What follows from an extend.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Effect {
+    /// Whether the caller may believe in the lease.
+    pub(crate) held: bool,
+    /// Whether the lost callback must be queued.
+    pub(crate) report: bool,
+    /// When the timer must ring.
+    pub(crate) alarm: Option<Duration>,
+}
+
+/// Leave to send an extend.
+pub(crate) enum Leave {
+    /// Send it, with this token.
+    Send(Ttl, CancelToken),
+    /// Do not: the guard is lost or released.
+    Absent,
+    /// Do not: the caller's own token or time ended the wait for another extend.
+    Stopped,
+}
+
+/// Leave to send a release.
+pub(crate) enum Turn {
+    Send,
+    /// Another one was answered.
+    Known,
+    /// The caller's own token or time ended the wait before the guard came to rest.
+    Stopped,
+}
+
+/// The time by which the local belief ends before the store's: what clocks may drift and calls may take.
+fn margin(ttl: Ttl) -> Duration {
+    ttl.as_duration() / 100 + Duration::from_millis(2)
+}
+
+/// Until when a lease whose request was sent at `sent` may be believed in.
+fn believed_until(sent: Duration, ttl: Ttl) -> Duration {
+    (sent + ttl.as_duration()).saturating_sub(margin(ttl))
+}
+
+impl Lifecycle {
+    pub(crate) fn new(lease: Lease) -> Self {
+        let renew_at = lease
+            .pace
+            .interval(lease.ttl)
+            .map(|every| lease.sent + every);
+        Self {
+            state: Mutex::new(State {
+                phase: Phase::Held,
+                lost: None,
+                deadline: believed_until(lease.sent, lease.ttl),
+                ttl: lease.ttl,
+                pace: lease.pace,
+                renew_at,
+                due: false,
+                hold_until: lease.max_hold.map(|d| lease.sent.saturating_add(d)),
+                expires_at_ms: lease.expires_at_ms,
+                beat: Beat::None,
+                extending: None,
+                report: if lease.wants_report {
+                    Report::Wanted
+                } else {
+                    Report::Done
+                },
+                lost_fd: None,
+            }),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// When the timer must ring next.
+    pub(crate) fn alarm(&self) -> Option<Duration> {
+        self.state.lock().alarm()
+    }
+
+    /// The timer rang: lose the lease if its time is over, have it renewed if that is due.
+    pub(crate) fn ring(&self, now: Duration) -> Ring {
+        let mut state = self.state.lock();
+        if !state.is_held() {
+            return Ring::Never;
+        }
+        if now >= state.deadline {
+            let report = self.lose(&mut state, Loss::Deadline);
+            return Ring::Lost { report };
+        }
+        let mut start = false;
+        if state.renew_at.is_some_and(|at| now >= at) {
+            state.renew_at = None;
+            if state.hold_until.is_none_or(|end| now < end) {
+                state.due = true;
+                start = state.beat == Beat::None;
+                if start {
+                    state.beat = Beat::Starting;
+                }
+                self.changed.notify_all();
+            }
+        }
+        match (start, state.alarm()) {
+            (true, Some(at)) => Ring::Start(at),
+            (_, Some(at)) => Ring::At(at),
+            (_, None) => Ring::Never,
+        }
+    }
+
+    /// The heartbeat thread could not be started; it is tried again at `again`.
+    pub(crate) fn not_started(&self, again: Duration) -> Option<Duration> {
+        let mut state = self.state.lock();
+        state.beat = Beat::None;
+        state.due = false;
+        if state.is_held() {
+            state.renew_at = Some(again);
+        }
+        self.changed.notify_all();
+        state.alarm()
+    }
+
+    /// Waits for the next renewal that is due, on the heartbeat's thread; `None` when that must end.
+    pub(crate) fn next_renewal(&self) -> Option<(Ttl, CancelToken)> {
+        let mut state = self.state.lock();
+        state.beat = Beat::Running;
+        loop {
+            if !state.is_held() {
+                state.beat = Beat::None;
+                self.changed.notify_all();
+                return None;
+            }
+            // A manual extend in flight does the renewal's work; it takes `due` back when it succeeds.
+            if state.due && state.extending.is_none() {
+                state.due = false;
+                let token = CancelToken::new();
+                state.extending = Some(token.clone());
+                return Some((state.ttl, token));
+            }
+            self.changed.wait(&mut state);
+        }
+    }
+
+    /// The heartbeat panicked: nobody renews any more.
+    pub(crate) fn broken(&self) -> bool {
+        let mut state = self.state.lock();
+        state.beat = Beat::None;
+        state.extending = None;
+        let report = if state.is_held() {
+            self.lose(&mut state, Loss::Broken)
+        } else {
+            false
+        };
+        self.changed.notify_all();
+        report
+    }
+
+    /// Waits for the turn of a manual extend, at most until `limit` or until `cancel` (whose owner must wake us).
+    pub(crate) fn begin_extend(
+        &self,
+        now: Duration,
+        ttl: Ttl,
+        cancel: Option<&CancelToken>,
+        limit: Instant,
+    ) -> (Leave, bool) {
+        let mut state = self.state.lock();
+        loop {
+            if state.is_held() && now >= state.deadline {
+                let report = self.lose(&mut state, Loss::Deadline);
+                return (Leave::Absent, report);
+            }
+            if !state.is_held() {
+                return (Leave::Absent, false);
+            }
+            if cancel.is_some_and(CancelToken::is_cancelled) || Instant::now() >= limit {
+                return (Leave::Stopped, false);
+            }
+            if state.extending.is_none() {
+                let token = CancelToken::family(cancel, Some(limit));
+                state.extending = Some(token.clone());
+                return (Leave::Send(ttl, token), false);
+            }
+            self.changed.wait_until(&mut state, Some(limit));
+        }
+    }
+
+    /// An extend for `ttl` that was sent at `sent` has ended; `retry` is when the heartbeat may try again if it failed.
+    pub(crate) fn end_extend(
+        &self,
+        now: Duration,
+        sent: Duration,
+        ttl: Ttl,
+        how: &Extension,
+        retry: Option<Duration>,
+    ) -> Effect {
+        let mut state = self.state.lock();
+        state.extending = None;
+        self.changed.notify_all();
+        if !state.is_held() {
+            return Effect {
+                held: false,
+                report: false,
+                alarm: None,
+            };
+        }
+        // A lease that ran out while the answer was on its way stays lost: somebody may have acted on that already.
+        if now >= state.deadline {
+            let report = self.lose(&mut state, Loss::Deadline);
+            return Effect {
+                held: false,
+                report,
+                alarm: None,
+            };
+        }
+        let mut held = true;
+        match how {
+            Extension::Extended(expires_at_ms) => {
+                state.deadline = believed_until(sent, ttl);
+                state.ttl = ttl;
+                state.expires_at_ms = *expires_at_ms;
+                state.due = false;
+                state.renew_at = state.pace.interval(ttl).map(|every| sent + every);
+            }
+            Extension::Absent => {
+                let report = self.lose(&mut state, Loss::Absent);
+                return Effect {
+                    held: false,
+                    report,
+                    alarm: None,
+                };
+            }
+            // It may have shortened the lease: believe in the shorter one of the two.
+            Extension::Unknown => {
+                state.deadline = state.deadline.min(believed_until(sent, ttl));
+                held = false;
+            }
+            Extension::Refused => held = false,
+        }
+        if !held && state.pace != Pace::Never && state.renew_at.is_none() && !state.due {
+            state.renew_at = retry;
+        }
+        // A new lease may be over already, if the answer took that long.
+        if now >= state.deadline {
+            let report = self.lose(&mut state, Loss::Deadline);
+            return Effect {
+                held: false,
+                report,
+                alarm: None,
+            };
+        }
+        Effect {
+            held,
+            report: false,
+            alarm: state.alarm(),
+        }
+    }
+
+    /// The callback's turn has come; false if a release was faster.
+    pub(crate) fn begin_report(&self) -> bool {
+        let mut state = self.state.lock();
+        if state.report == Report::Queued && state.phase == Phase::Held {
+            state.report = Report::Running(current_thread());
+            return true;
+        }
+        false
+    }
+
+    pub(crate) fn end_report(&self) {
+        self.state.lock().report = Report::Done;
+        self.changed.notify_all();
+    }
+
+    /// Waits for the turn of a release and brings the guard to rest: no renewal is in flight or to come, and no callback
+    /// starts, once this has answered. Waits at most until `limit` or until `cancel` (whose owner must wake us).
+    pub(crate) fn begin_release(&self, cancel: Option<&CancelToken>, limit: Instant) -> Turn {
+        let cancelled = || cancel.is_some_and(CancelToken::is_cancelled);
+        let mut state = self.state.lock();
+        while state.phase == Phase::Releasing {
+            if cancelled() || Instant::now() >= limit {
+                return Turn::Stopped;
+            }
+            self.changed.wait_until(&mut state, Some(limit));
+        }
+        if state.phase == Phase::Gone {
+            return Turn::Known;
+        }
+        state.phase = Phase::Releasing;
+        if state.report == Report::Queued {
+            state.report = Report::Done;
+        }
+        if let Some(token) = &state.extending {
+            token.cancel();
+        }
+        self.changed.notify_all();
+        while state.beat != Beat::None || state.extending.is_some() {
+            if cancelled() || Instant::now() >= limit {
+                state.phase = Phase::Unknown;
+                self.changed.notify_all();
+                return Turn::Stopped;
+            }
+            self.changed.wait_until(&mut state, Some(limit));
+        }
+        let patience = limit.min(Instant::now() + CALLBACK_PATIENCE);
+        while matches!(state.report, Report::Running(thread) if thread != current_thread())
+            && Instant::now() < patience
+            && !cancelled()
+        {
+            self.changed.wait_until(&mut state, Some(patience));
+        }
+        Turn::Send
+    }
+
+    /// The release was answered, or not.
+    pub(crate) fn end_release(&self, answered: bool) {
+        self.state.lock().phase = if answered {
+            Phase::Gone
+        } else {
+            Phase::Unknown
+        };
+        self.changed.notify_all();
+    }
+
+    /// Whether the guard is lost at `now`, and whether the callback must be queued because that was just found out.
+    pub(crate) fn is_lost(&self, now: Duration) -> (bool, bool) {
+        let mut state = self.state.lock();
+        if state.is_held() && now >= state.deadline {
+            let report = self.lose(&mut state, Loss::Deadline);
+            return (true, report);
+        }
+        (state.lost.is_some(), false)
+    }
+
+    /// What is left of the lease; zero once lost or released.
+    pub(crate) fn remaining(&self, now: Duration) -> Duration {
+        let state = self.state.lock();
+        if state.is_held() {
+            state.deadline.saturating_sub(now)
+        } else {
+            Duration::ZERO
+        }
+    }
+
+    pub(crate) fn expires_at_ms(&self) -> i64 {
+        self.state.lock().expires_at_ms
+    }
+
+    pub(crate) fn loss(&self) -> Option<Loss> {
+        self.state.lock().lost
+    }
+
+    /// Waits until lost (true), or until released or `limit` (false).
+    pub(crate) fn wait_lost(&self, limit: Option<Instant>) -> bool {
+        let mut state = self.state.lock();
+        while state.is_held() && limit.is_none_or(|l| Instant::now() < l) {
+            self.changed.wait_until(&mut state, limit);
+        }
+        state.lost.is_some()
+    }
+
+    /// Has `fd` raised on loss, at once if that has happened.
+    pub(crate) fn raise_on_loss(&self, fd: &Arc<WakeFd>) {
+        let mut state = self.state.lock();
+        if state.lost.is_some() {
+            fd.wake();
+        }
+        state.lost_fd = Some(Arc::clone(fd));
+    }
+
+    fn lose(&self, state: &mut MutexGuard<'_, State>, why: Loss) -> bool {
+        state.lost = Some(why);
+        if let Some(token) = &state.extending {
+            token.cancel();
+        }
+        if let Some(fd) = &state.lost_fd {
+            fd.wake();
+        }
+        self.changed.notify_all();
+        let report = state.report == Report::Wanted;
+        if report {
+            state.report = Report::Queued;
+        }
+        report
+    }
+}
+
+impl Wake for Lifecycle {
+    /// Somebody who waits here must look again. The mutex is taken so that a waiter on its way to sleep is not missed.
+    fn wake(&self) {
+        drop(self.state.lock());
+        self.changed.notify_all();
+    }
+}
+
+impl State {
+    fn is_held(&self) -> bool {
+        self.phase == Phase::Held && self.lost.is_none()
+    }
+
+    fn alarm(&self) -> Option<Duration> {
+        if !self.is_held() {
+            return None;
+        }
+        Some(
+            self.renew_at
+                .map_or(self.deadline, |at| at.min(self.deadline)),
+        )
+    }
+}

@@ -1,0 +1,217 @@
+//! Every interleaving of a guard's timer, heartbeat, callback, extend and release, tried by loom (`make model`).
+//!
+//! Loom has no time: a tick of the clock is a thread, and a wait ends only when somebody notifies.
+
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use loom::thread;
+use std::time::{Duration, Instant};
+
+use crate::lease::Ttl;
+use crate::lifecycle::{Extension, Lease, Leave, Lifecycle, Pace, Ring, Turn};
+
+const TTL: Duration = Duration::from_secs(30);
+const RENEWAL: Duration = Duration::from_secs(10);
+
+struct Watched {
+    life: Lifecycle,
+    /// A release was given its turn: nothing may be sent or called from here on.
+    resting: AtomicBool,
+    in_flight: AtomicUsize,
+    reports: AtomicUsize,
+    reporting: AtomicBool,
+}
+
+impl Watched {
+    fn new(pace: Pace) -> Arc<Self> {
+        let life = Lifecycle::new(Lease {
+            sent: Duration::ZERO,
+            ttl: ttl(),
+            pace,
+            max_hold: None,
+            expires_at_ms: 0,
+            wants_report: true,
+        });
+        Arc::new(Self {
+            life,
+            resting: AtomicBool::new(false),
+            in_flight: AtomicUsize::new(0),
+            reports: AtomicUsize::new(0),
+            reporting: AtomicBool::new(false),
+        })
+    }
+
+    fn send(&self) {
+        assert!(
+            !self.resting.load(SeqCst),
+            "a renewal was sent after the release had begun"
+        );
+        assert_eq!(
+            self.in_flight.fetch_add(1, SeqCst),
+            0,
+            "two extends in flight"
+        );
+        thread::yield_now();
+        assert!(
+            !self.resting.load(SeqCst),
+            "a release was sent beside a renewal"
+        );
+        self.in_flight.fetch_sub(1, SeqCst);
+    }
+
+    fn report(&self, wanted: bool) {
+        if wanted && self.life.begin_report() {
+            assert!(
+                !self.resting.load(SeqCst),
+                "a lost callback began after the release"
+            );
+            assert_eq!(
+                self.reports.fetch_add(1, SeqCst),
+                0,
+                "a second lost callback"
+            );
+            self.reporting.store(true, SeqCst);
+            thread::yield_now();
+            self.reporting.store(false, SeqCst);
+            self.life.end_report();
+        }
+    }
+
+    fn tick(&self, now: Duration) {
+        if let Ring::Lost { report } = self.life.ring(now) {
+            self.report(report);
+        }
+    }
+
+    /// The heartbeat's thread, as the timer starts it.
+    fn beat(&self, answers: &Extension) {
+        if !matches!(self.life.ring(RENEWAL), Ring::Start(_)) {
+            return;
+        }
+        while let Some((ttl, _)) = self.life.next_renewal() {
+            self.send();
+            let effect = self.life.end_extend(RENEWAL, RENEWAL, ttl, answers, None);
+            self.report(effect.report);
+        }
+    }
+
+    fn release(&self) {
+        match self.life.begin_release(None, far()) {
+            Turn::Send => {
+                self.resting.store(true, SeqCst);
+                assert!(
+                    !self.reporting.load(SeqCst),
+                    "a release did not wait for the callback"
+                );
+                assert_eq!(self.in_flight.load(SeqCst), 0);
+                self.life.end_release(true);
+            }
+            Turn::Known => {}
+            Turn::Stopped => panic!("nothing keeps a release from its turn for ever"),
+        }
+    }
+}
+
+fn ttl() -> Ttl {
+    Ttl::new(TTL).expect("a legal ttl")
+}
+
+fn far() -> Instant {
+    Instant::now() + Duration::from_secs(3600)
+}
+
+fn spawn(watched: &Arc<Watched>, body: impl FnOnce(&Watched) + 'static) -> thread::JoinHandle<()> {
+    let watched = Arc::clone(watched);
+    thread::spawn(move || body(&watched))
+}
+
+#[test]
+fn no_callback_begins_once_a_release_has() {
+    loom::model(|| {
+        let guard = Watched::new(Pace::Never);
+        let timer = spawn(&guard, |g| g.tick(TTL));
+        guard.release();
+        timer.join().expect("the timer ends");
+        assert!(!guard.life.begin_report());
+    });
+}
+
+#[test]
+fn no_renewal_is_sent_once_a_release_has_begun() {
+    loom::model(|| {
+        let guard = Watched::new(Pace::Third);
+        let beat = spawn(&guard, |g| g.beat(&Extension::Extended(1)));
+        guard.release();
+        beat.join().expect("the heartbeat ends");
+    });
+}
+
+#[test]
+fn a_loss_is_told_once_however_it_is_found() {
+    loom::model(|| {
+        let guard = Watched::new(Pace::Third);
+        let beat = spawn(&guard, |g| g.beat(&Extension::Absent));
+        let timer = spawn(&guard, |g| g.tick(TTL));
+        let (lost, report) = guard.life.is_lost(TTL);
+        guard.report(report);
+        assert!(lost);
+        timer.join().expect("the timer ends");
+        beat.join().expect("the heartbeat ends");
+        assert_eq!(guard.reports.load(SeqCst), 1);
+    });
+}
+
+#[test]
+fn one_extend_is_in_flight_at_a_time() {
+    loom::model(|| {
+        let guard = Watched::new(Pace::Third);
+        let beat = spawn(&guard, |g| g.beat(&Extension::Extended(1)));
+        let manual = spawn(&guard, |g| {
+            if let (Leave::Send(ttl, _), _) = g.life.begin_extend(RENEWAL, ttl(), None, far()) {
+                g.send();
+                let _ = g
+                    .life
+                    .end_extend(RENEWAL, RENEWAL, ttl, &Extension::Extended(2), None);
+            }
+        });
+        manual.join().expect("the extend ends");
+        guard.release();
+        beat.join().expect("the heartbeat ends");
+    });
+}
+
+#[test]
+fn one_of_two_releases_is_sent() {
+    loom::model(|| {
+        let guard = Watched::new(Pace::Never);
+        let other = spawn(&guard, Watched::release);
+        guard.release();
+        other.join().expect("the other release ends");
+        assert!(matches!(guard.life.begin_release(None, far()), Turn::Known));
+    });
+}
+
+#[test]
+fn a_heartbeat_that_cannot_start_keeps_no_release_waiting() {
+    loom::model(|| {
+        let guard = Watched::new(Pace::Third);
+        let timer = spawn(&guard, |g| {
+            if matches!(g.life.ring(RENEWAL), Ring::Start(_)) {
+                let _ = g.life.not_started(RENEWAL);
+            }
+        });
+        guard.release();
+        timer.join().expect("the timer ends");
+        assert_eq!(guard.life.alarm(), None);
+    });
+}
+
+#[test]
+fn whoever_waits_for_the_loss_is_woken() {
+    loom::model(|| {
+        let guard = Watched::new(Pace::Never);
+        let waiter = spawn(&guard, |g| assert!(g.life.wait_lost(None)));
+        guard.tick(TTL);
+        waiter.join().expect("the waiter ends");
+    });
+}

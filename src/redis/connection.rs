@@ -1,0 +1,290 @@
+//! One connection to one server: log in, then one request and its reply at a time.
+
+use crate::error::{ErrorCode, LockError};
+use crate::limits::Limits;
+use crate::net::{Endpoint, Socket};
+use crate::redis::error;
+use crate::redis::resp::{self, Malformed, Reply};
+use crate::redis::scripts::Script;
+use crate::redis::url::Login;
+#[cfg(feature = "tls")]
+use crate::tls::Tls;
+
+/// What a connection is named on the server, in `CLIENT LIST`.
+const NAME: &[u8] = b"syncguard";
+const READ_SIZE: usize = 4096;
+
+/// How to make a connection, wherever it goes.
+pub(crate) struct Connector {
+    pub(crate) login: Login,
+    pub(crate) demand: Demand,
+    #[cfg(feature = "tls")]
+    pub(crate) tls: Option<Tls>,
+}
+
+/// What a server must be to be connected to; it is asked together with the login.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Demand {
+    Anything,
+    /// Not a replica: it would answer from the past.
+    Primary,
+    /// Not a server on its own: two clients that know different ones would share no lock.
+    ClusterNode,
+}
+
+/// After any error it must be dropped: what it would read next may be the reply to something else.
+pub(crate) struct Connection {
+    socket: Socket,
+    output: Vec<u8>,
+    /// What was read; the first `filled` bytes of it count.
+    input: Vec<u8>,
+    filled: usize,
+    /// Whether every command is to be announced by `ASKING`: the server is only about to own the slot.
+    pub(crate) asking: bool,
+}
+
+impl Connector {
+    /// Connects and logs in. Nothing of the caller's was sent if it fails.
+    pub(crate) fn connect(
+        &self,
+        endpoint: &Endpoint,
+        limits: &Limits<'_>,
+    ) -> Result<Connection, LockError> {
+        self.open(endpoint, limits)
+            .map_err(LockError::nothing_applied)
+    }
+
+    fn open(&self, endpoint: &Endpoint, limits: &Limits<'_>) -> Result<Connection, LockError> {
+        #[cfg_attr(not(feature = "tls"), allow(unused_mut))]
+        let mut socket = Socket::connect(endpoint, limits)?;
+        #[cfg(feature = "tls")]
+        if let (Some(tls), Endpoint::Tcp { host, .. }) = (&self.tls, endpoint) {
+            socket.encrypt(tls, host, limits)?;
+        }
+        let mut connection = Connection {
+            socket,
+            output: Vec::with_capacity(1024),
+            input: vec![0; READ_SIZE],
+            filled: 0,
+            asking: false,
+        };
+        connection.log_in(&self.login, self.demand, limits)?;
+        Ok(connection)
+    }
+}
+
+impl Connection {
+    /// All in one burst. A verb is not sent along: if the login is refused it would run as somebody else.
+    fn log_in(
+        &mut self,
+        login: &Login,
+        demand: Demand,
+        limits: &Limits<'_>,
+    ) -> Result<(), LockError> {
+        let database = login.database.to_string();
+        let mut steps: Vec<(Step, Vec<&[u8]>)> = Vec::new();
+        match (&login.user, &login.password) {
+            (Some(user), password) => {
+                let password = password.as_deref().unwrap_or_default();
+                steps.push((
+                    Step::Auth,
+                    vec![b"AUTH", user.as_bytes(), password.as_bytes()],
+                ));
+            }
+            (None, Some(password)) => {
+                steps.push((Step::Auth, vec![b"AUTH", password.as_bytes()]));
+            }
+            (None, None) => {}
+        }
+        if login.database != 0 {
+            steps.push((Step::Select, vec![b"SELECT", database.as_bytes()]));
+        }
+        match demand {
+            Demand::Anything => {}
+            Demand::Primary => steps.push((Step::Role, vec![b"ROLE"])),
+            // The name after it ends its effect.
+            Demand::ClusterNode => steps.push((Step::Cluster, vec![b"ASKING"])),
+        }
+        steps.push((Step::Name, vec![b"CLIENT", b"SETNAME", NAME]));
+        let commands: Vec<&[&[u8]]> = steps.iter().map(|(_, c)| c.as_slice()).collect();
+        self.send(&commands, limits)?;
+        // The password does not stay in the buffer.
+        self.output.fill(0);
+        // Only the first refusal tells: the others follow from it.
+        for (step, _) in &steps {
+            match self.receive(limits)? {
+                Reply::Error(line) => step.judge(&line)?,
+                reply => step.accept(&reply)?,
+            }
+        }
+        self.end()
+    }
+
+    /// Runs a script by its digest, or by its text if the server does not know it yet: `SCRIPT LOAD` would be a trip
+    /// and a right more.
+    pub(crate) fn run(
+        &mut self,
+        script: &Script,
+        keys: &[&[u8]],
+        args: &[&[u8]],
+        limits: &Limits<'_>,
+    ) -> Result<Reply, LockError> {
+        let by_digest = eval(b"EVALSHA", script.digest.as_bytes(), keys, args);
+        let reply = self.call(&by_digest, limits)?;
+        match reply {
+            Reply::Error(line) if error::is_no_script(&line) => {
+                let by_text = eval(b"EVAL", script.text.as_bytes(), keys, args);
+                self.call(&by_text, limits)
+            }
+            reply => Ok(reply),
+        }
+    }
+
+    fn call(&mut self, command: &[&[u8]], limits: &Limits<'_>) -> Result<Reply, LockError> {
+        if self.asking {
+            let mut replies = self.pipeline(&[command], limits)?;
+            return replies.pop().ok_or_else(error::unexpected);
+        }
+        self.send(&[command], limits)?;
+        let reply = self.receive(limits)?;
+        self.end()?;
+        Ok(reply)
+    }
+
+    /// Several commands in one trip.
+    pub(crate) fn pipeline(
+        &mut self,
+        commands: &[&[&[u8]]],
+        limits: &Limits<'_>,
+    ) -> Result<Vec<Reply>, LockError> {
+        const ASKING: &[&[u8]] = &[b"ASKING"];
+        let announced: Vec<&[&[u8]]>;
+        let sent = if self.asking {
+            announced = commands.iter().flat_map(|c| [ASKING, *c]).collect();
+            &announced[..]
+        } else {
+            commands
+        };
+        self.send(sent, limits)?;
+        let mut replies = Vec::with_capacity(commands.len());
+        for command in sent {
+            let reply = self.receive(limits)?;
+            // If it was refused, so is what follows it, and that tells more.
+            if *command != ASKING {
+                replies.push(reply);
+            }
+        }
+        self.end()?;
+        Ok(replies)
+    }
+
+    /// Whether nothing came in while nobody asked, not even the end.
+    pub(crate) fn is_quiet(&mut self) -> bool {
+        self.socket.is_quiet()
+    }
+
+    pub(crate) fn send(
+        &mut self,
+        commands: &[&[&[u8]]],
+        limits: &Limits<'_>,
+    ) -> Result<(), LockError> {
+        self.output.clear();
+        for command in commands {
+            resp::command(&mut self.output, command);
+        }
+        self.socket.write_all(&self.output, limits)
+    }
+
+    pub(crate) fn receive(&mut self, limits: &Limits<'_>) -> Result<Reply, LockError> {
+        loop {
+            let parsed = resp::parse(&self.input[..self.filled]).map_err(error::malformed)?;
+            if let Some((reply, used)) = parsed {
+                self.input.copy_within(used..self.filled, 0);
+                self.filled -= used;
+                return Ok(reply);
+            }
+            if self.filled == self.input.len() {
+                // The parser refuses a reply before this grows without end.
+                self.input.resize(self.input.len() * 2, 0);
+            }
+            self.filled += self.socket.read(&mut self.input[self.filled..], limits)?;
+        }
+    }
+
+    /// Nothing may follow the last reply: if something does, questions and answers are out of step.
+    fn end(&mut self) -> Result<(), LockError> {
+        if self.filled > 0 {
+            return Err(error::malformed(Malformed(
+                "it sent more replies than it was asked for",
+            )));
+        }
+        if self.input.len() > READ_SIZE {
+            self.input = vec![0; READ_SIZE];
+        }
+        Ok(())
+    }
+}
+
+fn eval<'a>(
+    verb: &'a [u8],
+    script: &'a [u8],
+    keys: &[&'a [u8]],
+    args: &[&'a [u8]],
+) -> Vec<&'a [u8]> {
+    const COUNTS: [&[u8]; 4] = [b"0", b"1", b"2", b"3"];
+    let mut command = Vec::with_capacity(3 + keys.len() + args.len());
+    command.extend([verb, script, COUNTS[keys.len()]]);
+    command.extend_from_slice(keys);
+    command.extend_from_slice(args);
+    command
+}
+
+#[derive(Clone, Copy)]
+enum Step {
+    Auth,
+    Select,
+    Role,
+    Cluster,
+    Name,
+}
+
+impl Step {
+    fn judge(self, line: &str) -> Result<(), LockError> {
+        let refused = error::refused(line);
+        match self {
+            Self::Auth
+                if matches!(
+                    refused.code(),
+                    ErrorCode::Internal | ErrorCode::InvalidArgument
+                ) =>
+            {
+                Err(LockError::new(
+                    ErrorCode::AuthFailed,
+                    "Redis refused the user name or password",
+                ))
+            }
+            // The name is for people who look at CLIENT LIST; a user without the right to it, or a server that does
+            // not know it, is as good.
+            Self::Name if line.starts_with("NOPERM") || refused.code() == ErrorCode::Internal => {
+                Ok(())
+            }
+            Self::Cluster if refused.code() == ErrorCode::Internal => Err(LockError::invalid(
+                "this server is no node of a Redis Cluster; use a redis:// URL for it",
+            )),
+            _ => Err(refused),
+        }
+    }
+
+    fn accept(self, reply: &Reply) -> Result<(), LockError> {
+        match (self, reply) {
+            (Self::Role, Reply::Array(items)) => match items.first() {
+                Some(Reply::Bulk(role)) if role == b"master" => Ok(()),
+                _ => Err(LockError::unavailable(
+                    "the server that the sentinels name is no primary yet, or no longer",
+                )),
+            },
+            (Self::Role, _) => Err(error::unexpected()),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,28 @@
+-- KEYS: lock, fence counter, index. ARGV: lock id, ttl ms, tolerance ms, largest fence, the value up to its fence.
+-- Answers {1, fence, expiresAtMs}, or {0, ms left, fence, lock id} of whoever holds it. Nothing is written before every check has passed.
+local value = redis.call('GET', KEYS[1])
+if value then
+  local lock, live = read(value, ARGV[3])
+  if not lock then return redis.error_reply(FOREIGN) end
+  if live then
+    if lock.lockId ~= ARGV[1] then return {0, lock.expiresAtMs - now, tostring(lock.fence), tostring(lock.lockId)} end
+    if type(lock.fence) ~= 'string' then return redis.error_reply(FOREIGN) end
+    return {1, lock.fence, lock.expiresAtMs}
+  end
+end
+local counter = redis.pcall('GET', KEYS[2])
+if counter then
+  if type(counter) == 'table' and not string.find(counter.err, 'WRONGTYPE', 1, true) then return counter end
+  if type(counter) ~= 'string' or #counter > 19 or not (counter == '0' or string.find(counter, '^[1-9]%d*$')) then
+    return redis.error_reply('SYNCGUARD_COUNTER the stored fence counter is not a counter')
+  end
+  if tonumber(counter) >= tonumber(ARGV[4]) then
+    return redis.error_reply('SYNCGUARD_LIMIT the fence counter is at its limit')
+  end
+end
+local fence = string.format('%015d', redis.call('INCR', KEYS[2]))
+local expires = now + ARGV[2]
+-- The index first: an index without its lock is nothing, a lock without its index could not be released.
+redis.call('SET', KEYS[3], KEYS[1], 'PX', ARGV[2])
+redis.call('SET', KEYS[1], ARGV[5] .. fence .. '","acquiredAtMs":' .. now .. ',"expiresAtMs":' .. expires .. '}', 'PX', ARGV[2])
+return {1, fence, expires}

@@ -1,0 +1,169 @@
+//! Redis Sentinel: which server is the primary now.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::error::{ErrorCode, LockError};
+use crate::limits::Limits;
+use crate::net::Endpoint;
+use crate::redis::connection::Connector;
+use crate::redis::resp::Reply;
+use crate::redis::route::{self, Routed, share};
+use crate::sync::Mutex;
+
+/// The sentinels of one primary. They are asked before every new connection.
+pub(crate) struct Sentinels {
+    sentinels: Vec<Endpoint>,
+    master: String,
+    connector: Connector,
+    state: Mutex<State>,
+    /// Grows whenever connections made so far are no longer worth using.
+    generation: AtomicU64,
+}
+
+#[derive(Default)]
+struct State {
+    /// The sentinel that answered last is asked first: one that is stuck costs its share of the time only once.
+    first: usize,
+    primary: Option<Endpoint>,
+}
+
+/// Why a sentinel was of no help.
+enum Failure {
+    /// Not reached, or without an answer in its share of the time.
+    Silent(LockError),
+    Refused(LockError),
+    UnknownName,
+    NoSentinel,
+}
+
+impl Sentinels {
+    pub(crate) fn new(sentinels: Vec<Endpoint>, master: String, connector: Connector) -> Self {
+        Self {
+            sentinels,
+            master,
+            connector,
+            state: Mutex::default(),
+            generation: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// A connection of `generation` failed, or its server is no primary.
+    pub(crate) fn lost(&self, generation: u64) {
+        // It only grows, and by whom does not matter.
+        let _ = self.generation.compare_exchange(
+            generation,
+            generation + 1,
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        );
+    }
+
+    /// A connection to the primary, as `connector` makes it; that checks that it is one.
+    pub(crate) fn connect(
+        &self,
+        connector: &Connector,
+        limits: &Limits<'_>,
+    ) -> Result<Routed, LockError> {
+        let (primary, generation) = self.discover(limits).map_err(LockError::nothing_applied)?;
+        let connection = connector.connect(&primary, limits)?;
+        Ok(Routed::new(connection, primary, generation))
+    }
+
+    /// Asks the sentinels in turn. None of them may use up the time of the others, nor that of the primary.
+    fn discover(&self, limits: &Limits<'_>) -> Result<(Endpoint, u64), LockError> {
+        let count = self.sentinels.len();
+        let first = self.state.lock().first;
+        let mut failures = Vec::with_capacity(count);
+        for n in 0..count {
+            let at = (first + n) % count;
+            let turn = share(limits, count - n)?;
+            match self.ask(&self.sentinels[at], &turn) {
+                Ok(primary) => {
+                    let generation = self.found(at, &primary);
+                    return Ok((primary, generation));
+                }
+                Err(_) if limits.is_cancelled() => return Err(limits.overrun()),
+                Err(failure) => failures.push(failure),
+            }
+        }
+        Err(nobody_knows(failures))
+    }
+
+    fn ask(&self, sentinel: &Endpoint, limits: &Limits<'_>) -> Result<Endpoint, Failure> {
+        let judge = |e: LockError| match e.code() {
+            ErrorCode::AuthFailed | ErrorCode::InvalidArgument => Failure::Refused(e),
+            ErrorCode::Internal => Failure::NoSentinel,
+            _ => Failure::Silent(e),
+        };
+        let mut connection = self.connector.connect(sentinel, limits).map_err(judge)?;
+        let question: &[&[u8]] = &[
+            b"SENTINEL",
+            b"GET-MASTER-ADDR-BY-NAME",
+            self.master.as_bytes(),
+        ];
+        match &connection.pipeline(&[question], limits).map_err(judge)?[..] {
+            [Reply::Nil] => Err(Failure::UnknownName),
+            [Reply::Array(address)] => match &address[..] {
+                [Reply::Bulk(host), Reply::Bulk(port)] => route::endpoint(
+                    &String::from_utf8_lossy(host),
+                    &String::from_utf8_lossy(port),
+                )
+                .ok_or(Failure::NoSentinel),
+                _ => Err(Failure::NoSentinel),
+            },
+            [Reply::Error(line)] => Err(judge(crate::redis::error::refused(line))),
+            _ => Err(Failure::NoSentinel),
+        }
+    }
+
+    fn found(&self, at: usize, primary: &Endpoint) -> u64 {
+        let mut state = self.state.lock();
+        state.first = at;
+        if state.primary.as_ref() != Some(primary) {
+            // The connections to the one before are to a replica now, or will be.
+            if state.primary.replace(primary.clone()).is_some() {
+                self.generation.fetch_add(1, Ordering::AcqRel);
+            }
+        }
+        self.generation()
+    }
+}
+
+/// One error for all sentinels. As long as one of them might still know better it is a transient one.
+fn nobody_knows(failures: Vec<Failure>) -> LockError {
+    let asked = failures.len();
+    let (mut silent, mut unknown, mut refused) = (Vec::new(), 0, None);
+    for failure in failures {
+        match failure {
+            Failure::Silent(e) => silent.push(e),
+            Failure::Refused(e) => {
+                refused.get_or_insert(e);
+            }
+            Failure::UnknownName => unknown += 1,
+            Failure::NoSentinel => {}
+        }
+    }
+    let silent_ones = silent.len();
+    if let Some(first) = silent.into_iter().next() {
+        let message = format!(
+            "none of {asked} sentinels named the primary: {silent_ones} did not answer, {unknown} do not know its name; the first that did not: {}",
+            first.message()
+        );
+        return LockError::unavailable(message).with_source(first);
+    }
+    if let Some(e) = refused {
+        let message = format!("a sentinel refused the question: {}", e.message());
+        return LockError::new(e.code(), message).with_source(e);
+    }
+    LockError::invalid(if unknown == asked {
+        format!("none of {asked} sentinels knows a primary of the name in the URL")
+    } else {
+        format!(
+            "of {asked} servers in the URL {unknown} are sentinels, and they do not know a primary of its name"
+        )
+    })
+}

@@ -1,0 +1,88 @@
+//! Connections to wherever the route leads, and one exchange on one of them.
+
+use std::time::Duration;
+
+use crate::error::LockError;
+use crate::limits::Limits;
+use crate::open::ClientOptions;
+use crate::pool::{Pool, Rank};
+use crate::redis::connection::{Connection, Connector};
+use crate::redis::error;
+use crate::redis::route::{Route, Routed};
+
+/// How often a call follows a cluster that moves. Twice is the most that a slot on its way needs.
+const MAX_HOPS: usize = 5;
+
+/// The server, or the servers of which one has our keys.
+pub(crate) struct Servers {
+    route: Route,
+    connector: Connector,
+    connect_timeout: Duration,
+    pool: Pool<Routed>,
+}
+
+impl Servers {
+    pub(crate) fn new(route: Route, connector: Connector, options: &ClientOptions) -> Self {
+        Self {
+            route,
+            connector,
+            connect_timeout: options.connect_timeout,
+            pool: Pool::new(options.pool_size),
+        }
+    }
+
+    pub(crate) fn database(&self) -> u32 {
+        self.connector.login.database
+    }
+
+    /// A connection outside the pool.
+    pub(crate) fn connect(&self, limits: &Limits<'_>) -> Result<Connection, LockError> {
+        Ok(self.route.connect(&self.connector, limits)?.connection)
+    }
+
+    /// One exchange on a pooled connection, which goes back only if it is still in step with the server, and wherever a
+    /// cluster sends it. `refusal` finds the error in an answer.
+    pub(crate) fn exchange<T>(
+        &self,
+        rank: Rank,
+        limits: &Limits<'_>,
+        mut talk: impl FnMut(&mut Connection) -> Result<T, LockError>,
+        refusal: impl Fn(&T) -> Option<&str>,
+    ) -> Result<T, LockError> {
+        let mut slot = self.pool.slot(rank, limits)?;
+        // After a restart of the server the connections that idled are dead: such a one is not worth a failed call.
+        let pooled = slot
+            .take()
+            .and_then(|mut c| (self.route.is_current(&c) && c.connection.is_quiet()).then_some(c));
+        let mut routed = match pooled {
+            Some(routed) => routed,
+            None => self
+                .route
+                .connect(&self.connector, &limits.within(self.connect_timeout))?,
+        };
+        for _ in 0..MAX_HOPS {
+            let since = self.route.watch();
+            let answer = talk(&mut routed.connection)
+                .inspect_err(|e| self.route.failed(routed.generation(), since, e))?;
+            if let Some(line) = refusal(&answer) {
+                if let Some(redirect) = self.route.redirect(line, &routed)? {
+                    let limits = limits.within(self.connect_timeout);
+                    routed = self.route.follow(redirect, &self.connector, &limits)?;
+                    continue;
+                }
+                if error::is_stale(line) {
+                    self.route.lost(routed.generation());
+                    return Ok(answer);
+                }
+            }
+            if self.route.served(&mut routed) {
+                slot.put(routed);
+            }
+            return Ok(answer);
+        }
+        Err(LockError::unavailable(format!(
+            "the nodes of the Redis Cluster sent us around in {MAX_HOPS} steps; it is being changed"
+        ))
+        .nothing_applied())
+    }
+}

@@ -1,0 +1,109 @@
+//! The stored value of a lock: JSON, byte for byte as the TypeScript library's scripts write it.
+
+use serde_json::Value;
+
+use crate::diagnostics::StoredLock;
+use crate::error::LockError;
+use crate::key::Key;
+use crate::lease::{Fence, LockId};
+
+/// The value up to its fence; the script adds the fence and the times.
+pub(crate) fn head(key: &Key, id: &LockId) -> Vec<u8> {
+    let mut out = Vec::with_capacity(key.as_str().len() + 64);
+    out.extend_from_slice(b"{\"key\":\"");
+    escape(key.as_str(), &mut out);
+    out.extend_from_slice(b"\",\"lockId\":\"");
+    out.extend_from_slice(id.as_str().as_bytes());
+    out.extend_from_slice(b"\",\"fence\":\"");
+    out
+}
+
+/// Escapes as the server's `cjson` does, which is not as `serde_json` does: the slash and DEL too.
+fn escape(text: &str, out: &mut Vec<u8>) {
+    const HEX: &[u8; 16] = b"0123456789abcdef";
+    for &byte in text.as_bytes() {
+        let short = match byte {
+            b'"' | b'\\' | b'/' => byte,
+            0x08 => b'b',
+            b'\t' => b't',
+            b'\n' => b'n',
+            0x0c => b'f',
+            b'\r' => b'r',
+            0..=0x1f | 0x7f => {
+                out.extend_from_slice(b"\\u00");
+                out.push(HEX[usize::from(byte >> 4)]);
+                out.push(HEX[usize::from(byte & 15)]);
+                continue;
+            }
+            _ => {
+                out.push(byte);
+                continue;
+            }
+        };
+        out.extend_from_slice(&[b'\\', short]);
+    }
+}
+
+/// Reads a stored value, in whatever order its fields stand.
+///
+/// # Errors
+/// `Internal` for anything that is not a lock.
+pub(crate) fn parse(value: &[u8]) -> Result<StoredLock, LockError> {
+    let json: Value = serde_json::from_slice(value).map_err(|_| foreign())?;
+    let text = |name: &str| json.get(name).and_then(Value::as_str).ok_or_else(foreign);
+    // A number with a fraction or an exponent is not a time.
+    let time = |name: &str| json.get(name).and_then(Value::as_i64).ok_or_else(foreign);
+    Ok(StoredLock::new(
+        text("key")?,
+        LockId::parse(text("lockId")?).map_err(|_| foreign())?,
+        Fence::parse(text("fence")?).map_err(|_| foreign())?,
+        time("expiresAtMs")?,
+        time("acquiredAtMs")?,
+    ))
+}
+
+/// What is said of a value under our key that is not ours.
+pub(crate) fn foreign() -> LockError {
+    LockError::internal(
+        "the value stored under this lock's key is not a lock of syncguard; another program writes under the same key_prefix",
+    )
+    .nothing_applied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_head_is_the_reference_s() {
+        let id = LockId::parse("JjYEnSICuoi1IlfW3NFLOw").expect("an id");
+        let key = Key::new("a/b\"\\\tnl\n\u{7f}\u{1}é😀").expect("a key");
+        assert_eq!(
+            String::from_utf8(head(&key, &id)).expect("UTF-8"),
+            "{\"key\":\"a\\/b\\\"\\\\\\tnl\\n\\u007f\\u0001é😀\",\"lockId\":\"JjYEnSICuoi1IlfW3NFLOw\",\"fence\":\""
+        );
+    }
+
+    #[test]
+    fn values_are_read_in_any_order_or_refused() {
+        let good = r#"{"expiresAtMs":2,"key":"a\/b","extra":null,"fence":"000000000000007","acquiredAtMs":1,"lockId":"JjYEnSICuoi1IlfW3NFLOw"}"#;
+        let lock = parse(good.as_bytes()).expect("a lock");
+        assert_eq!(
+            (lock.key.as_str(), lock.fence.get(), lock.expires_at_ms),
+            ("a/b", 7, 2)
+        );
+        for (field, bad) in [
+            (r#""expiresAtMs":2"#, r#""expiresAtMs":2.5"#),
+            (r#""expiresAtMs":2"#, r#""expiresAtMs":"2""#),
+            (r#""acquiredAtMs":1,"#, ""),
+            (r#""000000000000007""#, "7"),
+            (r#""000000000000007""#, r#""7""#),
+            ("JjYEnSICuoi1IlfW3NFLOw", "short"),
+        ] {
+            assert!(parse(good.replace(field, bad).as_bytes()).is_err(), "{bad}");
+        }
+        for bad in ["", "null", "{}", "[]", "1", "\u{0}"] {
+            assert!(parse(bad.as_bytes()).is_err(), "{bad}");
+        }
+    }
+}

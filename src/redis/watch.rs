@@ -1,0 +1,57 @@
+//! Hearing of releases through Redis: a channel per lock, which the release script publishes on.
+
+use crate::ear::Wire;
+use crate::error::LockError;
+use crate::limits::Limits;
+use crate::redis::connection::Connection;
+use crate::redis::resp::Reply;
+
+/// What a lock's channel has more than its key. The release script says the same.
+pub(crate) const CHANNEL: &str = ":freed";
+
+/// A connection in subscriber mode: it hears messages and may subscribe, nothing else.
+pub(crate) struct Subscription(pub(crate) Connection);
+
+impl Wire for Subscription {
+    /// The server confirms each subscription with a message of its own.
+    fn update(
+        &mut self,
+        add: &[String],
+        remove: &[String],
+        limits: &Limits<'_>,
+    ) -> Result<Vec<String>, LockError> {
+        let commands: Vec<[&[u8]; 2]> = remove
+            .iter()
+            .map(|name| [b"UNSUBSCRIBE", name.as_bytes()])
+            .chain(
+                add.iter()
+                    .map(|name| [b"SUBSCRIBE".as_slice(), name.as_bytes()]),
+            )
+            .collect();
+        let commands: Vec<&[&[u8]]> = commands.iter().map(<[_; 2]>::as_slice).collect();
+        self.0.send(&commands, limits)?;
+        Ok(Vec::new())
+    }
+
+    fn hear(&mut self, limits: &Limits<'_>) -> Result<Vec<String>, LockError> {
+        match self.0.receive(limits)? {
+            Reply::Array(items) => Ok(match &items[..] {
+                [Reply::Bulk(kind), Reply::Bulk(name), ..]
+                    if kind == b"subscribe" || kind == b"message" =>
+                {
+                    String::from_utf8(name.clone()).into_iter().collect()
+                }
+                // An UNSUBSCRIBE, or a PONG.
+                _ => Vec::new(),
+            }),
+            // Before its first subscription a connection answers PING like any other.
+            Reply::Status(_) => Ok(Vec::new()),
+            // An ACL, or a server that does not know channels.
+            _ => Err(LockError::invalid("the server does not let us subscribe")),
+        }
+    }
+
+    fn ask(&mut self, limits: &Limits<'_>) -> Result<(), LockError> {
+        self.0.send(&[&[b"PING"]], limits)
+    }
+}

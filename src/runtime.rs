@@ -1,0 +1,41 @@
+//! What all clients of a process share.
+
+use std::sync::Arc;
+
+use crate::callbacks::Workers;
+use crate::clock::{BootClock, Clock};
+use crate::process::PerProcess;
+use crate::timer::Timer;
+
+static SHARED: PerProcess<Runtime> = PerProcess::new();
+
+/// The timer and the workers. A forked child has its own, made when it first needs them.
+#[derive(Clone)]
+pub(crate) struct Runtime {
+    pub(crate) timer: Arc<Timer>,
+    pub(crate) workers: Arc<Workers>,
+}
+
+impl Runtime {
+    /// This process's runtime.
+    pub(crate) fn shared() -> Self {
+        SHARED
+            .get(|| Self {
+                timer: Arc::new(Timer::new(Arc::new(BootClock))),
+                workers: Workers::new(),
+            })
+            .clone()
+    }
+
+    /// One that counts on another clock.
+    pub(crate) fn with_clock(clock: Arc<dyn Clock>) -> Self {
+        Self {
+            timer: Arc::new(Timer::new(clock)),
+            workers: Self::shared().workers,
+        }
+    }
+
+    pub(crate) fn run(&self, job: impl FnOnce() + Send + 'static) {
+        self.workers.run(&self.timer, Box::new(job));
+    }
+}

@@ -1,0 +1,154 @@
+//! A connection: how it is opened and how it waits.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, OpenFlags};
+
+use super::error::Failure;
+use super::fork::{self, FileId, Inside};
+use super::schema;
+use super::sql;
+use super::url::beside;
+use crate::cancel::CancelToken;
+use crate::error::LockError;
+use crate::lease::random_bits;
+use crate::limits::Limits;
+use crate::sync::Mutex;
+
+/// The longest pause of a waiter. It does not grow with the wait: whoever waits longest must not look least often, which is
+/// how SQLite's own busy timeout starves every second process.
+const PAUSE: Duration = Duration::from_millis(2);
+/// How many steps of its machine SQLite makes between two looks at the deadline.
+const STEPS: std::ffi::c_int = 2000;
+/// Statements of all verbs together, with room to spare.
+const STATEMENTS: usize = 24;
+
+/// By when, and until whose cancel, the call that uses a connection may wait. SQLite's handlers look here.
+#[derive(Debug, Default)]
+pub(super) struct Patience(Mutex<Option<(Instant, Option<CancelToken>)>>);
+
+impl Patience {
+    fn begin(&self, limits: &Limits<'_>) {
+        *self.0.lock() = Some((limits.deadline(), limits.cancel().cloned()));
+    }
+
+    fn end(&self) {
+        *self.0.lock() = None;
+    }
+
+    /// Pauses for a short random time; false if there is none left. The first pauses are shorter.
+    pub(super) fn wait(&self, tries: i32) -> bool {
+        let Some((deadline, cancel)) = self.0.lock().clone() else {
+            return false;
+        };
+        let now = Instant::now();
+        let cancel = cancel.unwrap_or_default();
+        if now >= deadline || cancel.is_cancelled() {
+            return false;
+        }
+        let most = if tries < 2 { PAUSE / 8 } else { PAUSE };
+        let pause = most.mul_f64(random_bits() as f64 / u64::MAX as f64);
+        cancel.sleep_until(Some(deadline.min(now + pause)));
+        !cancel.is_cancelled()
+    }
+
+    fn is_over(&self) -> bool {
+        match &*self.0.lock() {
+            Some((deadline, cancel)) => {
+                Instant::now() >= *deadline
+                    || cancel.as_ref().is_some_and(CancelToken::is_cancelled)
+            }
+            None => false,
+        }
+    }
+}
+
+/// An open, checked connection.
+pub(super) struct Handle {
+    pub(super) sqlite: Connection,
+    patience: Arc<Patience>,
+    file: FileId,
+}
+
+impl Handle {
+    /// Opens the database at `path`, and makes it, its log and its tables where they are missing.
+    pub(super) fn open(path: &Path, inside: &Inside, limits: &Limits<'_>) -> Result<Self, Failure> {
+        let patience = Arc::new(Patience::default());
+        patience.begin(limits);
+        fork::adopt(inside, path, limits, &patience)?;
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+            | OpenFlags::SQLITE_OPEN_CREATE
+            | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let mut sqlite = Connection::open_with_flags(path, flags)?;
+        sqlite.set_prepared_statement_cache_capacity(STATEMENTS);
+        let who = Arc::clone(&patience);
+        sqlite.busy_handler(Some(move |tries| who.wait(tries)))?;
+        let who = Arc::clone(&patience);
+        sqlite.progress_handler(STEPS, Some(move || who.is_over()))?;
+        // The last one to close would delete the log and its index under a child that was forked and has yet to open them.
+        sqlite.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+        when_free(&patience, || schema::prepare(&sqlite))?;
+        let file = FileId::of(path).map_err(vanished)?;
+        let real = std::fs::canonicalize(path).map_err(vanished)?;
+        let shm = FileId::of(&beside(&real, "-shm")).map_err(vanished)?;
+        fork::note(inside, file, shm);
+        Ok(Self {
+            sqlite,
+            patience,
+            file,
+        })
+    }
+
+    pub(super) fn file(&self) -> FileId {
+        self.file
+    }
+
+    /// Begins a call.
+    pub(super) fn begin_call(&self, limits: &Limits<'_>) {
+        self.patience.begin(limits);
+    }
+
+    /// Ends it.
+    pub(super) fn end_call(&self) {
+        self.patience.end();
+    }
+
+    /// Takes the right to write, waiting for it.
+    pub(super) fn begin(&self) -> Result<(), Failure> {
+        self.when_free(|| {
+            self.sqlite.prepare_cached(sql::BEGIN)?.execute([])?;
+            Ok(())
+        })
+    }
+
+    /// Runs `work` until nobody is in its way. SQLite asks the busy handler by itself in most cases, but not in all: the
+    /// recovery of a log and a switch of the journal mode answer at once.
+    pub(super) fn when_free<T>(
+        &self,
+        work: impl FnMut() -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        when_free(&self.patience, work)
+    }
+}
+
+fn when_free<T>(
+    patience: &Patience,
+    mut work: impl FnMut() -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let mut tries = 0;
+    loop {
+        match work() {
+            Err(e) if e.is_busy() && patience.wait(tries) => tries = tries.saturating_add(1),
+            done => return done,
+        }
+    }
+}
+
+fn vanished(e: std::io::Error) -> LockError {
+    LockError::unavailable("the lock file was removed while it was being opened")
+        .with_source(e)
+        .nothing_applied()
+}

@@ -1,0 +1,141 @@
+//! The tables: made at first use, and never taken for ours when they are not.
+
+use rusqlite::Connection;
+
+use super::error::Failure;
+use crate::error::LockError;
+
+const SCHEMA: &str = include_str!("schema.sql");
+
+const LOCKS: &str = "syncguard_locks";
+const FENCES: &str = "syncguard_fence_counters";
+/// The columns of a table in order, and which of them are its primary key.
+const LOCK_COLUMNS: &str =
+    "key*,lock_id,expires_at_ms,acquired_at_ms,fence,user_key,boot_id,expires_boot_ms";
+const FENCE_COLUMNS: &str = "fence_key*,fence";
+
+/// Makes a fresh connection ready: log, durability, tables. May answer "busy" at once; may be repeated.
+pub(super) fn prepare(sqlite: &Connection) -> Result<(), Failure> {
+    // FULL: the log reaches the disk at every commit. With NORMAL a power loss may take back a fence that was handed out.
+    // The two `fullfsync` matter on macOS alone, whose plain fsync stops at the drive's cache.
+    sqlite.execute_batch(
+        "PRAGMA synchronous = FULL; PRAGMA fullfsync = ON; PRAGMA checkpoint_fullfsync = ON; PRAGMA trusted_schema = OFF;",
+    )?;
+    use_log(sqlite)?;
+    if !is_complete(sqlite)? {
+        create(sqlite)?;
+    }
+    Ok(())
+}
+
+/// Creates what is missing and checks the whole.
+pub(super) fn create(sqlite: &Connection) -> Result<(), Failure> {
+    sqlite.execute_batch("BEGIN IMMEDIATE")?;
+    let done = create_inside(sqlite).and_then(|()| Ok(sqlite.execute_batch("COMMIT")?));
+    if done.is_err() && !sqlite.is_autocommit() {
+        // The error to tell is the first one; a connection that cannot even roll back is closed.
+        let _ = sqlite.execute_batch("ROLLBACK");
+    }
+    done
+}
+
+fn create_inside(sqlite: &Connection) -> Result<(), Failure> {
+    // Another process may have been faster.
+    if is_complete(sqlite)? {
+        return Ok(());
+    }
+    sqlite.execute_batch(SCHEMA)?;
+    if is_complete(sqlite)? {
+        Ok(())
+    } else {
+        Err(foreign(LOCKS, "lacks its indexes").into())
+    }
+}
+
+fn use_log(sqlite: &Connection) -> Result<(), Failure> {
+    let mode = |sql: &str| sqlite.query_row(sql, [], |row| row.get::<_, String>(0));
+    if mode("PRAGMA journal_mode")? == "wal" {
+        return Ok(());
+    }
+    let others: i64 = sqlite.query_row(
+        "SELECT count(*) FROM sqlite_schema WHERE tbl_name NOT IN (?1, ?2)",
+        [LOCKS, FENCES],
+        |row| row.get(0),
+    )?;
+    if others > 0 {
+        return Err(LockError::invalid(
+            "the file is the database of another application and does not use a write-ahead log; give the locks a file of their own",
+        )
+        .into());
+    }
+    match mode("PRAGMA journal_mode = WAL")?.as_str() {
+        "wal" => Ok(()),
+        _ => Err(LockError::invalid(
+            "the file system of the lock file cannot share memory between processes, which SQLite's write-ahead log needs",
+        )
+        .into()),
+    }
+}
+
+/// Whether all our tables and indexes are there.
+///
+/// # Errors
+/// `InvalidArgument` if something else has one of our names, or the counters are gone while locks are there.
+pub(super) fn is_complete(sqlite: &Connection) -> Result<bool, Failure> {
+    let locks = has_table(sqlite, LOCKS, LOCK_COLUMNS)?;
+    let fences = has_table(sqlite, FENCES, FENCE_COLUMNS)?;
+    if locks && !fences {
+        return Err(foreign(
+            FENCES,
+            "is missing; counters that started anew would repeat fences",
+        )
+        .into());
+    }
+    Ok(locks
+        && fences
+        && has_index(sqlite, "lock_id", true)?
+        && has_index(sqlite, "boot_id,expires_boot_ms", false)?)
+}
+
+fn has_table(sqlite: &Connection, table: &str, expected: &str) -> Result<bool, Failure> {
+    let mut find = sqlite.prepare_cached(
+        "SELECT type = 'table' AND name = ?1 COLLATE NOCASE FROM sqlite_schema
+         WHERE name = ?1 COLLATE NOCASE OR (type = 'trigger' AND tbl_name = ?1 COLLATE NOCASE)
+         ORDER BY 1",
+    )?;
+    let ours: Vec<bool> = find
+        .query_map([table], |row| row.get(0))?
+        .collect::<Result<_, _>>()?;
+    match ours.as_slice() {
+        [] => return Ok(false),
+        [true] => {}
+        _ => return Err(foreign(table, "is not a plain table without triggers").into()),
+    }
+    let columns: Option<String> = sqlite
+        .prepare_cached(
+            "SELECT group_concat(name || iif(pk, '*', ''), ',') FROM (SELECT name, pk FROM pragma_table_info(?1) ORDER BY cid)",
+        )?
+        .query_row([table], |row| row.get(0))?;
+    if columns.as_deref() == Some(expected) {
+        Ok(true)
+    } else {
+        Err(foreign(table, "has other columns than it should").into())
+    }
+}
+
+fn has_index(sqlite: &Connection, columns: &str, unique: bool) -> Result<bool, Failure> {
+    Ok(sqlite
+        .prepare_cached(
+            "SELECT EXISTS (
+                 SELECT 1 FROM pragma_index_list(?1) AS l
+                 WHERE l.partial = 0 AND l.\"unique\" >= ?3 AND ?2 =
+                     (SELECT group_concat(name, ',') FROM (SELECT name FROM pragma_index_info(l.name) ORDER BY seqno)))",
+        )?
+        .query_row((LOCKS, columns, unique), |row| row.get(0))?)
+}
+
+fn foreign(table: &str, what: &str) -> LockError {
+    LockError::invalid(format!(
+        "the file is not a lock file of this version of syncguard: its table {table} {what}; give the locks a file of their own"
+    ))
+}

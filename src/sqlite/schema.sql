@@ -1,0 +1,21 @@
+-- Columns and keys follow the Postgres tables. What decides about life is `expires_boot_ms` on the boot-time clock of the
+-- boot `boot_id`; the two wall-clock columns are only shown.
+CREATE TABLE IF NOT EXISTS syncguard_locks (
+    key TEXT NOT NULL PRIMARY KEY,
+    lock_id TEXT NOT NULL,
+    expires_at_ms INTEGER NOT NULL,
+    acquired_at_ms INTEGER NOT NULL,
+    fence INTEGER NOT NULL,
+    user_key TEXT NOT NULL,
+    boot_id TEXT NOT NULL,
+    expires_boot_ms INTEGER NOT NULL
+) WITHOUT ROWID;
+
+CREATE UNIQUE INDEX IF NOT EXISTS idx_syncguard_locks_lock_id ON syncguard_locks (lock_id);
+CREATE INDEX IF NOT EXISTS idx_syncguard_locks_expires ON syncguard_locks (boot_id, expires_boot_ms);
+
+-- Never deleted from: a counter that starts anew would repeat a fence.
+CREATE TABLE IF NOT EXISTS syncguard_fence_counters (
+    fence_key TEXT NOT NULL PRIMARY KEY,
+    fence INTEGER NOT NULL
+) WITHOUT ROWID;

@@ -1,0 +1,112 @@
+//! Every statement of the verbs, and what a row of theirs means.
+
+use rusqlite::Row;
+use rusqlite::types::ValueRef;
+use std::time::Duration;
+
+use crate::diagnostics::StoredLock;
+use crate::error::LockError;
+use crate::lease::{Fence, LockId, Ttl};
+use crate::liveness::is_live;
+
+/// Takes the right to write first of all: a transaction that began by reading could not be sure to get it later.
+pub(super) const BEGIN: &str = "BEGIN IMMEDIATE";
+pub(super) const COMMIT: &str = "COMMIT";
+pub(super) const ROLLBACK: &str = "ROLLBACK";
+
+pub(super) const BY_KEY: &str = "SELECT boot_id, expires_boot_ms, lock_id, fence, expires_at_ms, acquired_at_ms, user_key, key \
+     FROM syncguard_locks WHERE key = ?1";
+pub(super) const BY_ID: &str = "SELECT boot_id, expires_boot_ms, lock_id, fence, expires_at_ms, acquired_at_ms, user_key, key \
+     FROM syncguard_locks WHERE lock_id = ?1";
+
+pub(super) const READ_FENCE: &str =
+    "SELECT fence FROM syncguard_fence_counters WHERE fence_key = ?1";
+pub(super) const WRITE_FENCE: &str = "INSERT INTO syncguard_fence_counters (fence_key, fence) VALUES (?1, ?2) \
+     ON CONFLICT (fence_key) DO UPDATE SET fence = excluded.fence";
+
+/// Only ever run when the key is free: the row it may meet is a dead one.
+pub(super) const GRANT: &str = "INSERT INTO syncguard_locks \
+     (key, lock_id, expires_at_ms, acquired_at_ms, fence, user_key, boot_id, expires_boot_ms) \
+     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) \
+     ON CONFLICT (key) DO UPDATE SET lock_id = excluded.lock_id, expires_at_ms = excluded.expires_at_ms, \
+     acquired_at_ms = excluded.acquired_at_ms, fence = excluded.fence, user_key = excluded.user_key, \
+     boot_id = excluded.boot_id, expires_boot_ms = excluded.expires_boot_ms";
+pub(super) const EXTEND: &str = "UPDATE syncguard_locks SET expires_at_ms = ?3, expires_boot_ms = ?4 WHERE key = ?1 AND lock_id = ?2";
+pub(super) const DELETE_ID: &str = "DELETE FROM syncguard_locks WHERE lock_id = ?1";
+pub(super) const DELETE: &str = "DELETE FROM syncguard_locks WHERE key = ?1 AND lock_id = ?2";
+
+/// Two ranges and a point of the expiry index; the cut is the caller's.
+pub(super) const PURGE: &str = "DELETE FROM syncguard_locks WHERE key IN (SELECT key FROM syncguard_locks \
+     WHERE boot_id < ?1 OR boot_id > ?1 OR (boot_id = ?1 AND expires_boot_ms < ?2) LIMIT ?3)";
+
+/// The time, on the clock that decides.
+pub(super) struct Now<'a> {
+    pub(super) boot_id: &'a str,
+    pub(super) boot_ms: i64,
+}
+
+/// A stored lock, judged.
+pub(super) enum Stored {
+    Dead,
+    Live(Live),
+}
+
+impl Stored {
+    pub(super) fn live(self) -> Option<Live> {
+        match self {
+            Self::Live(live) => Some(live),
+            Self::Dead => None,
+        }
+    }
+}
+
+pub(super) struct Live {
+    pub(super) lock: StoredLock,
+    pub(super) remaining: Duration,
+    /// The name it is stored under.
+    pub(super) key: String,
+}
+
+/// What a row of [`BY_KEY`] or [`BY_ID`] says.
+///
+/// # Errors
+/// `Internal` for a row that is alive, or may be, and that we did not write.
+pub(super) fn judge(row: &Row<'_>, now: &Now<'_>) -> Result<Stored, LockError> {
+    let foreign = || {
+        LockError::internal("the stored lock is not one that syncguard wrote; nothing was changed")
+            .nothing_applied()
+    };
+    let text = |column| match row.get_ref(column) {
+        Ok(ValueRef::Text(bytes)) => std::str::from_utf8(bytes).map_err(|_| foreign()),
+        _ => Err(foreign()),
+    };
+    let number = |column| match row.get_ref(column) {
+        Ok(ValueRef::Integer(n)) => Ok(n),
+        _ => Err(foreign()),
+    };
+    // The clock of another boot says nothing about this one; but no holder has outlived it either.
+    if text(0)? != now.boot_id {
+        return Ok(Stored::Dead);
+    }
+    let expires = number(1)?;
+    if !is_live(expires, now.boot_ms) {
+        return Ok(Stored::Dead);
+    }
+    let left = expires.saturating_sub(now.boot_ms).max(0).unsigned_abs();
+    let remaining = Duration::from_millis(left);
+    if left > 0 && Ttl::new(remaining).is_err() {
+        return Err(foreign());
+    }
+    let fence = u64::try_from(number(3)?).map_err(|_| foreign())?;
+    Ok(Stored::Live(Live {
+        lock: StoredLock::new(
+            text(6)?,
+            LockId::parse(text(2)?).map_err(|_| foreign())?,
+            Fence::new(fence).map_err(|_| foreign())?,
+            number(4)?,
+            number(5)?,
+        ),
+        remaining,
+        key: text(7)?.to_owned(),
+    }))
+}

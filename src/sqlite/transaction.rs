@@ -1,0 +1,162 @@
+//! How a verb meets the file: one connection, one transaction, one look at the clock.
+
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, OptionalExtension};
+
+use super::SqliteBackend;
+use super::connection::Handle;
+use super::error::{self, Failure};
+use super::fork::Inside;
+use super::sql::{self, Live, Now, Stored};
+use crate::cancel::CancelToken;
+use crate::clock;
+use crate::error::LockError;
+use crate::lease::{Fence, LockId};
+use crate::limits::Limits;
+
+impl SqliteBackend {
+    /// Runs `work` on a connection of its own.
+    pub(super) fn with_connection<T>(
+        &self,
+        limits: &Limits<'_>,
+        work: impl FnOnce(&Handle) -> Result<T, Failure>,
+    ) -> Result<T, LockError> {
+        let slot = self.pool.slot(limits)?;
+        let inside = Inside::enter(self.pid)?;
+        let handle = self
+            .pool
+            .take(&slot, &inside, limits)
+            .map_err(|e| e.into_error(limits))?;
+        let result = work(&handle);
+        let spared = result
+            .as_ref()
+            .err()
+            .is_none_or(Failure::spares_the_connection);
+        if spared && handle.sqlite.is_autocommit() {
+            self.pool.put(handle);
+        }
+        result.map_err(|e| e.into_error(limits))
+    }
+
+    /// Runs `work` as the only writer. The clock is read when that is certain: a wait must not count against a lease.
+    pub(super) fn write<T>(
+        &self,
+        cancel: Option<&CancelToken>,
+        work: impl FnOnce(&Connection, &Now<'_>) -> Result<T, Failure>,
+    ) -> Result<T, LockError> {
+        let limits = Limits::enter(self.pid, self.timeout, cancel)?;
+        self.with_connection(&limits, |handle| {
+            handle.begin()?;
+            let sqlite = &handle.sqlite;
+            let done = limits
+                .left()
+                .map_err(Failure::from)
+                .and_then(|_| work(sqlite, &self.now()?));
+            match done {
+                Ok(value) => match sqlite.prepare_cached(sql::COMMIT)?.execute([]) {
+                    Ok(_) => Ok(value),
+                    Err(e) => {
+                        // The log may hold the commit although its sync failed: who knows what a crash makes of it.
+                        let error = error::from_sqlite(e, &limits);
+                        if !sqlite.is_autocommit() {
+                            let _ = sqlite.execute_batch(sql::ROLLBACK);
+                        }
+                        Err(Failure::Commit(error))
+                    }
+                },
+                Err(e) => {
+                    if !sqlite.is_autocommit() {
+                        sqlite.prepare_cached(sql::ROLLBACK)?.execute([])?;
+                    }
+                    Err(e)
+                }
+            }
+        })
+    }
+
+    /// The one live lock that `statement` finds. A read of its own, without the right to write.
+    pub(super) fn read(
+        &self,
+        statement: &str,
+        argument: &str,
+        cancel: Option<&CancelToken>,
+    ) -> Result<Option<Live>, LockError> {
+        let limits = Limits::enter(self.pid, self.timeout, cancel)?;
+        self.with_connection(&limits, |handle| {
+            handle.when_free(|| self.find_one(&handle.sqlite, statement, argument, None))
+        })
+        .map(|found| found.and_then(Stored::live))
+    }
+
+    /// Without `now`, the clock is read after the row.
+    pub(super) fn find_one(
+        &self,
+        sqlite: &Connection,
+        statement: &str,
+        argument: &str,
+        now: Option<&Now<'_>>,
+    ) -> Result<Option<Stored>, Failure> {
+        let mut statement = sqlite.prepare_cached(statement)?;
+        let mut rows = statement.query([argument])?;
+        match (rows.next()?, now) {
+            (None, _) => Ok(None),
+            (Some(row), Some(now)) => Ok(Some(sql::judge(row, now)?)),
+            (Some(row), None) => Ok(Some(sql::judge(row, &self.now()?)?)),
+        }
+    }
+
+    pub(super) fn now(&self) -> Result<Now<'_>, LockError> {
+        let boot_id = match self.boot_id.get() {
+            Some(id) => id,
+            None => {
+                let id = clock::boot_id().map_err(|e| {
+                    let error = if error::out_of_descriptors() {
+                        LockError::unavailable(error::NO_DESCRIPTORS)
+                    } else {
+                        LockError::internal("the system does not say which boot this is")
+                    };
+                    error.with_source(e).nothing_applied()
+                })?;
+                self.boot_id.get_or_init(|| id)
+            }
+        };
+        Ok(Now {
+            boot_id,
+            boot_ms: i64::try_from(clock::boot_time().as_millis()).unwrap_or(i64::MAX),
+        })
+    }
+
+    /// An id is stored once. A dead lock that has it makes room.
+    pub(super) fn free_id(
+        &self,
+        sqlite: &Connection,
+        id: &LockId,
+        now: &Now<'_>,
+    ) -> Result<(), Failure> {
+        if let Some(Stored::Live(_)) = self.find_one(sqlite, sql::BY_ID, id.as_str(), Some(now))? {
+            return Err(LockError::invalid(
+                "this lock id holds another key already; mint a new one for every lock",
+            )
+            .into());
+        }
+        sqlite
+            .prepare_cached(sql::DELETE_ID)?
+            .execute([id.as_str()])?;
+        Ok(())
+    }
+}
+
+/// The fence after the stored counter, before anything is written.
+pub(super) fn next_fence(sqlite: &Connection, counter: &str) -> Result<Fence, Failure> {
+    let stored = sqlite
+        .prepare_cached(sql::READ_FENCE)?
+        .query_row([counter], |row| {
+            Ok(match row.get_ref(0)? {
+                ValueRef::Integer(n) => n,
+                // Not a counter: `after` refuses it as it does every negative one.
+                _ => -1,
+            })
+        })
+        .optional()?;
+    Ok(Fence::after(stored.unwrap_or(0))?)
+}

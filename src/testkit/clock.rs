@@ -1,0 +1,76 @@
+//! A clock that stands still until the test moves it.
+
+use std::fmt;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use crate::clock::Clock;
+use crate::open::ClientOptions;
+use crate::sync::Mutex;
+use crate::wake::Wake;
+
+/// A clock that stands still until it is [advanced](Self::advance). Clones are the same clock.
+///
+/// Give it to the client ([`ClientOptions::clock`]) and to the store ([`MemoryBackend::with_clock`](super::MemoryBackend::with_clock)):
+/// then nothing expires before the test says so. Waiting for a lock and operation timeouts stay in real time.
+#[derive(Clone, Default)]
+pub struct ManualClock(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    now: Mutex<Duration>,
+    wakers: Mutex<Vec<Weak<dyn Wake>>>,
+}
+
+impl ManualClock {
+    /// A clock at zero.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Moves time forward and wakes whoever waits for it.
+    pub fn advance(&self, by: Duration) {
+        *self.0.now.lock() += by;
+        let wakers = self.0.wakers.lock();
+        let alive: Vec<_> = wakers.iter().filter_map(Weak::upgrade).collect();
+        drop(wakers);
+        for waker in alive {
+            waker.wake();
+        }
+    }
+
+    /// The time since the clock was made.
+    pub fn now(&self) -> Duration {
+        *self.0.now.lock()
+    }
+}
+
+impl fmt::Debug for ManualClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ManualClock").field(&self.now()).finish()
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> Duration {
+        Self::now(self)
+    }
+
+    fn patience(&self, _until: Duration) -> Option<Duration> {
+        None
+    }
+
+    fn subscribe(&self, who: Weak<dyn Wake>) {
+        let mut wakers = self.0.wakers.lock();
+        wakers.retain(|w| w.strong_count() > 0);
+        wakers.push(who);
+    }
+}
+
+impl ClientOptions {
+    /// Counts leases on `clock` in place of the system's.
+    pub fn clock(mut self, clock: &ManualClock) -> Self {
+        self.clock = Some(Arc::new(clock.clone()));
+        self
+    }
+}

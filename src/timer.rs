@@ -1,0 +1,251 @@
+//! One thread that does no I/O and runs no user code: it rings alarms when they are due.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::clock::Clock;
+use crate::error::{ErrorCode, LockError};
+use crate::sync::{Condvar, Mutex};
+use crate::threads;
+use crate::wake::Wake;
+
+/// Something to be done at a time. It must not block.
+pub(crate) trait Alarm: Send + Sync {
+    /// Its time has come. Answers when to ring again.
+    fn ring(self: Arc<Self>, now: Duration) -> Option<Duration>;
+}
+
+/// A timer over one clock. Its thread starts with the first alarm and ends when the timer is dropped.
+pub(crate) struct Timer {
+    shared: Arc<Shared>,
+    pid: u32,
+}
+
+struct Shared {
+    clock: Arc<dyn Clock>,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    queue: BTreeMap<(Duration, u64), Arc<dyn Alarm>>,
+    /// Where each alarm stands in the queue.
+    times: HashMap<u64, Duration>,
+    last_id: u64,
+    /// The alarm that rings at this moment, and whether it was taken back meanwhile.
+    ringing: Option<(u64, bool)>,
+    /// When the thread looks again by itself. It may sleep past the removal of an alarm but never past an alarm, so that a
+    /// lock that is taken and released a thousand times a second does not wake it.
+    looks_at: Option<Duration>,
+    running: bool,
+    stopped: bool,
+}
+
+impl State {
+    fn insert(&mut self, at: Duration, id: u64, alarm: Arc<dyn Alarm>) {
+        self.times.insert(id, at);
+        self.queue.insert((at, id), alarm);
+    }
+
+    fn remove(&mut self, id: u64) -> Option<Arc<dyn Alarm>> {
+        let at = self.times.remove(&id)?;
+        self.queue.remove(&(at, id))
+    }
+}
+
+/// An alarm that was set, for taking it back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ticket(u64);
+
+impl Timer {
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
+        let shared = Arc::new(Shared {
+            clock,
+            state: Mutex::new(State::default()),
+            changed: Condvar::new(),
+        });
+        let me: Arc<dyn Wake> = Arc::clone(&shared) as _;
+        shared.clock.subscribe(Arc::downgrade(&me));
+        Self {
+            shared,
+            pid: std::process::id(),
+        }
+    }
+
+    pub(crate) fn now(&self) -> Duration {
+        self.shared.clock.now()
+    }
+
+    /// Has `alarm` rung at `at`.
+    ///
+    /// # Errors
+    /// `RateLimited` if the thread cannot be started; nothing is set then.
+    pub(crate) fn set(&self, at: Duration, alarm: Arc<dyn Alarm>) -> Result<Ticket, LockError> {
+        let mut state = self.shared.state.lock();
+        if !state.running {
+            let shared = Arc::clone(&self.shared);
+            threads::spawn("syncguard-timer", move || shared.run()).map_err(|e| {
+                LockError::new(ErrorCode::RateLimited, "the timer thread cannot be started")
+                    .with_source(e)
+                    .nothing_applied()
+            })?;
+            state.running = true;
+        }
+        state.last_id += 1;
+        let id = state.last_id;
+        self.shared.insert(&mut state, at, id, alarm);
+        Ok(Ticket(id))
+    }
+
+    /// Moves an alarm, or sets it again if it has rung for the last time.
+    pub(crate) fn reset(&self, ticket: Ticket, at: Duration, alarm: Arc<dyn Alarm>) {
+        let mut state = self.shared.state.lock();
+        let before = state.remove(ticket.0);
+        self.shared.insert(&mut state, at, ticket.0, alarm);
+        drop(state);
+        drop(before);
+    }
+
+    /// Takes an alarm back. It may be ringing at this moment, for the last time.
+    pub(crate) fn clear(&self, ticket: Ticket) {
+        let mut state = self.shared.state.lock();
+        if let Some((id, cleared)) = &mut state.ringing {
+            *cleared |= *id == ticket.0;
+        }
+        let alarm = state.remove(ticket.0);
+        // Dropped after the mutex: the last reference to an alarm may be this one, and dropping it may do anything.
+        drop(state);
+        drop(alarm);
+    }
+}
+
+impl Shared {
+    fn insert(&self, state: &mut State, at: Duration, id: u64, alarm: Arc<dyn Alarm>) {
+        state.insert(at, id, alarm);
+        if state.looks_at.is_none_or(|look| at < look) {
+            self.changed.notify_one();
+        }
+    }
+
+    fn run(&self) {
+        let mut state = self.state.lock();
+        while !state.stopped {
+            let now = self.clock.now();
+            let due = state.queue.first_key_value().map(|((at, _), _)| *at);
+            match due {
+                Some(at) if at <= now => {
+                    let Some(((_, id), alarm)) = state.queue.pop_first() else {
+                        continue;
+                    };
+                    state.times.remove(&id);
+                    state.ringing = Some((id, false));
+                    drop(state);
+                    let next = Arc::clone(&alarm).ring(now);
+                    state = self.state.lock();
+                    let cleared = state.ringing.take().is_some_and(|(_, cleared)| cleared);
+                    match next {
+                        // It may have been set anew while it rang; the earlier of the two times is the safe one.
+                        Some(next)
+                            if !cleared && state.times.get(&id).is_none_or(|at| next < *at) =>
+                        {
+                            let before = state.remove(id);
+                            state.insert(next, id, alarm);
+                            drop(state);
+                            drop(before);
+                        }
+                        _ => {
+                            drop(state);
+                            drop(alarm);
+                        }
+                    }
+                    state = self.state.lock();
+                }
+                Some(at) => {
+                    let patience = self.clock.patience(at);
+                    state.looks_at = Some(patience.map_or(at, |p| now + p));
+                    self.changed
+                        .wait_until(&mut state, patience.map(|p| Instant::now() + p));
+                }
+                None => {
+                    state.looks_at = None;
+                    self.changed.wait(&mut state);
+                }
+            }
+        }
+    }
+}
+
+impl Wake for Shared {
+    /// The clock was moved.
+    fn wake(&self) {
+        drop(self.state.lock());
+        self.changed.notify_one();
+    }
+}
+
+impl Drop for Timer {
+    fn drop(&mut self) {
+        // A forked child has no thread to stop, and the mutex may be locked for ever.
+        if std::process::id() != self.pid {
+            return;
+        }
+        self.shared.state.lock().stopped = true;
+        self.shared.changed.notify_one();
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::clock::BootClock;
+    use std::sync::mpsc;
+
+    struct Bell(mpsc::Sender<u32>, u32);
+
+    impl Alarm for Bell {
+        fn ring(self: Arc<Self>, _now: Duration) -> Option<Duration> {
+            let _ = self.0.send(self.1);
+            None
+        }
+    }
+
+    #[test]
+    fn rings_in_order_of_time_and_not_what_was_cleared() {
+        let timer = Timer::new(Arc::new(BootClock));
+        let (tx, rx) = mpsc::channel();
+        let now = timer.now();
+        let at = |ms| now + Duration::from_millis(ms);
+        let bell = |n| Arc::new(Bell(tx.clone(), n));
+        timer.set(at(60), bell(3)).expect("a timer");
+        let cleared = timer.set(at(40), bell(2)).expect("a timer");
+        timer.set(at(20), bell(1)).expect("a timer");
+        timer.clear(cleared);
+        let wait = Duration::from_secs(20);
+        assert_eq!(
+            (rx.recv_timeout(wait), rx.recv_timeout(wait)),
+            (Ok(1), Ok(3))
+        );
+    }
+
+    #[test]
+    fn an_alarm_set_while_the_thread_sleeps_longer_still_rings_in_time() {
+        let timer = Timer::new(Arc::new(BootClock));
+        let (tx, rx) = mpsc::channel();
+        let late = timer
+            .set(
+                timer.now() + Duration::from_secs(3600),
+                Arc::new(Bell(tx.clone(), 9)),
+            )
+            .expect("a timer");
+        timer.clear(late);
+        timer
+            .set(
+                timer.now() + Duration::from_millis(5),
+                Arc::new(Bell(tx, 1)),
+            )
+            .expect("a timer");
+        assert_eq!(rx.recv_timeout(Duration::from_secs(20)), Ok(1));
+    }
+}

@@ -1,0 +1,309 @@
+//! Waiting for a lock: the only retry loop.
+//!
+//! A waiter tries, stands in line (`queue.rs`), and tries again when it is first and the lock may have been freed, or the
+//! holder's lease is over, or its backoff delay has passed: polling is the fall-back that is always there.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::backend::{AcquireOutcome, Backend};
+use crate::cancel::{Bell, CancelToken, deadline_after};
+use crate::client::Client;
+use crate::error::{ErrorCode, LockError};
+use crate::key::Key;
+use crate::lease::{Acquired, Holder, LockId, Ttl, random_bits};
+use crate::options::Checked;
+use crate::queue::Place;
+
+/// A grant, and when the request was sent that it answers.
+pub(crate) type Granted = (Acquired, Duration);
+
+/// One `lock` call.
+pub(crate) struct Wait<'a> {
+    flight: Flight<'a>,
+    checked: &'a Checked,
+    begun: Instant,
+    /// The end of the wait.
+    end: Instant,
+    /// The end of the last attempt: the first one has its whole operation timeout, so that a short wait is no impossible one.
+    last: Instant,
+    attempts: u32,
+    /// Backoff delays that passed in vain. Being called is not a retry.
+    retries: u32,
+    failure: Option<Failure>,
+}
+
+/// How an attempt failed that may be repeated.
+enum Failure {
+    Locked(Option<Holder>),
+    Trouble(LockError),
+}
+
+/// Why a sleep ended.
+enum Awake {
+    /// The lock may be free.
+    Called,
+    /// The time was over; `true` if that counts as a retry.
+    Elapsed(bool),
+    /// First in line now, with other times to keep.
+    Promoted,
+    Cancelled,
+}
+
+impl<'a> Wait<'a> {
+    pub(crate) fn new(
+        client: &'a Client,
+        key: &'a Key,
+        checked: &'a Checked,
+        cancel: Option<&'a CancelToken>,
+    ) -> Result<Self, LockError> {
+        let end = deadline_after(checked.acquire_timeout);
+        Ok(Self {
+            flight: Flight::new(client, key, checked.ttl, cancel)?,
+            checked,
+            begun: Instant::now(),
+            end,
+            last: end.max(deadline_after(client.operation_timeout())),
+            attempts: 0,
+            retries: 0,
+            failure: None,
+        })
+    }
+
+    pub(crate) fn run(mut self) -> Result<Granted, LockError> {
+        let (client, key, cancel) = (self.flight.client, self.flight.key, self.flight.cancel);
+        let lone = self.checked.acquire_timeout.is_zero() || self.checked.retry.max == Some(0);
+        // Who finds a line joins it: whoever just arrived is not served before those who wait.
+        if lone || !client.queue().is_waited_for(key) {
+            if let Some(granted) = self.attempt()? {
+                return Ok(granted);
+            }
+            if lone {
+                return Err(self.give_up());
+            }
+        }
+        let bell = Arc::new(Bell::default());
+        let _subscription = cancel.map(|token| token.subscribe(bell.clone()));
+        let place = client.queue().join(key, bell.clone());
+        if matches!(self.failure, Some(Failure::Trouble(_))) && place.is_first() {
+            // A store in trouble is given its time.
+            place.begin_attempt();
+        }
+        loop {
+            if matches!(self.failure, Some(Failure::Locked(_))) && place.is_first() {
+                place.watch(client.backend());
+            }
+            let Some((until, counts)) = self.pause(&place) else {
+                return self.last_chance();
+            };
+            match self.sleep(&place, &bell, until, counts) {
+                Awake::Called => {}
+                Awake::Promoted => continue,
+                Awake::Elapsed(counts) => {
+                    self.retries += u32::from(counts);
+                    if !place.is_first() {
+                        continue;
+                    }
+                }
+                Awake::Cancelled => {
+                    self.flight.undo();
+                    return Err(cancelled()
+                        .after(self.attempts, self.begun.elapsed())
+                        .for_key(key));
+                }
+            }
+            if Instant::now() >= self.last {
+                return self.last_chance();
+            }
+            place.begin_attempt();
+            if let Some(granted) = self.attempt()? {
+                return Ok(granted);
+            }
+        }
+    }
+
+    /// One attempt; `None` if it failed in a way that may be repeated.
+    fn attempt(&mut self) -> Result<Option<Granted>, LockError> {
+        self.attempts = self.attempts.saturating_add(1);
+        // Too little time to blame the store if it runs out.
+        let cut = self.last < deadline_after(self.flight.client.operation_timeout() / 2);
+        match self.flight.attempt(self.last) {
+            Ok(AcquireOutcome::Acquired(grant)) => return Ok(Some((grant, self.flight.sent))),
+            Ok(AcquireOutcome::Locked(holder)) => self.failure = Some(Failure::Locked(holder)),
+            // The end of the wait is no trouble of the store's: what is known is that somebody held the lock.
+            Err(error) if cut && error.code() == ErrorCode::NetworkTimeout => {
+                if !matches!(self.failure, Some(Failure::Locked(_))) {
+                    self.failure = Some(Failure::Trouble(error));
+                }
+            }
+            Err(error) if error.code().is_transient() => {
+                self.failure = Some(Failure::Trouble(error))
+            }
+            Err(error) => {
+                self.flight.undo();
+                return Err(error
+                    .after(self.attempts, self.begun.elapsed())
+                    .for_key(self.flight.key));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Until when to sleep, and whether that is a retry; `None` to give up.
+    fn pause(&self, place: &Place) -> Option<(Instant, bool)> {
+        let now = Instant::now();
+        let left = self.end.saturating_duration_since(now);
+        let delay =
+            self.checked
+                .retry
+                .delay(self.retries.saturating_add(1), left, random_bits())?;
+        if !place.is_first() {
+            // Another one asks for all. Only who counts retries must look at the clock meanwhile.
+            return Some(if self.checked.retry.max.is_some() {
+                (now + delay, true)
+            } else {
+                (self.end, false)
+            });
+        }
+        match &self.failure {
+            Some(Failure::Locked(Some(holder))) => match holder.remaining {
+                Some(lease) if !lease.is_zero() && lease < delay => Some((now + lease, false)),
+                _ => Some((now + delay, true)),
+            },
+            _ => Some((now + delay, true)),
+        }
+    }
+
+    fn sleep(&self, place: &Place, bell: &Bell, until: Instant, counts: bool) -> Awake {
+        let was_first = place.is_first();
+        loop {
+            if self.flight.cancel.is_some_and(CancelToken::is_cancelled) {
+                return Awake::Cancelled;
+            }
+            if place.is_called() {
+                return Awake::Called;
+            }
+            if Instant::now() >= until {
+                return Awake::Elapsed(counts);
+            }
+            if !was_first && place.is_first() {
+                return Awake::Promoted;
+            }
+            bell.sleep_until(until);
+        }
+    }
+
+    /// The wait is over. Who never came to be first has not asked yet: nobody leaves without an answer.
+    fn last_chance(mut self) -> Result<Granted, LockError> {
+        if self.attempts == 0
+            && let Some(granted) = self.attempt()?
+        {
+            return Ok(granted);
+        }
+        Err(self.give_up())
+    }
+
+    fn give_up(self) -> LockError {
+        self.flight.undo();
+        let (attempts, waited) = (self.attempts, self.begun.elapsed());
+        match self.failure {
+            Some(Failure::Trouble(error)) => error,
+            other => {
+                let holder = other.and_then(|f| if let Failure::Locked(holder) = f { holder } else { None });
+                let text = format!("the lock was held by somebody else for the whole wait ({attempts} attempts in {} ms)", waited.as_millis());
+                LockError::new(ErrorCode::AcquisitionTimeout, text).held_by(holder).nothing_applied()
+            }
+        }
+        .after(attempts, waited)
+        .for_key(self.flight.key)
+    }
+}
+
+/// The attempts of one `lock`, under one lock id: an acquire whose reply was lost is recognised when it is repeated.
+pub(crate) struct Flight<'a> {
+    client: &'a Client,
+    key: &'a Key,
+    ttl: Ttl,
+    cancel: Option<&'a CancelToken>,
+    lock_id: LockId,
+    /// When the request was sent that a grant may answer.
+    pub(crate) sent: Duration,
+    /// Whether an earlier attempt may have been applied.
+    in_doubt: bool,
+}
+
+impl<'a> Flight<'a> {
+    pub(crate) fn new(
+        client: &'a Client,
+        key: &'a Key,
+        ttl: Ttl,
+        cancel: Option<&'a CancelToken>,
+    ) -> Result<Self, LockError> {
+        if cancel.is_some_and(CancelToken::is_cancelled) {
+            return Err(cancelled().nothing_applied().for_key(key));
+        }
+        Ok(Self {
+            client,
+            key,
+            ttl,
+            cancel,
+            lock_id: LockId::random()?,
+            sent: Duration::ZERO,
+            in_doubt: false,
+        })
+    }
+
+    pub(crate) fn attempt(&mut self, limit: Instant) -> Result<AcquireOutcome, LockError> {
+        let now = self.client.now();
+        // A grant of the doubtful attempt would be spent by now: begin anew under another id.
+        if self.in_doubt && now >= self.sent + self.ttl.as_duration() {
+            let fresh = LockId::random()?;
+            self.undo();
+            self.lock_id = fresh;
+            self.in_doubt = false;
+        }
+        // While in doubt a grant may be the first attempt's, and its lease counts from then.
+        if !self.in_doubt {
+            self.sent = now;
+        }
+        let token = CancelToken::family(self.cancel, Some(limit));
+        // Until the store has answered, a panic of its code leaves the outcome unknown too.
+        let doubt = Doubt(self);
+        let answer =
+            doubt
+                .0
+                .client
+                .acquire(doubt.0.key, &doubt.0.lock_id, doubt.0.ttl, Some(&token));
+        std::mem::forget(doubt);
+        if let Err(error) = &answer {
+            self.in_doubt |= error.may_have_applied();
+        }
+        answer
+    }
+
+    /// Takes back what the attempts may have left.
+    pub(crate) fn undo(&self) {
+        if self.in_doubt {
+            // The last attempt may have been applied as late as now.
+            self.client.undo(
+                self.key,
+                self.lock_id,
+                self.client.now() + self.ttl.as_duration(),
+            );
+        }
+    }
+}
+
+/// Undoes the attempt if the store panics in it.
+struct Doubt<'a, 'b>(&'b mut Flight<'a>);
+
+impl Drop for Doubt<'_, '_> {
+    fn drop(&mut self) {
+        self.0.in_doubt = true;
+        self.0.undo();
+    }
+}
+
+fn cancelled() -> LockError {
+    LockError::new(ErrorCode::Aborted, "the wait for the lock was cancelled")
+}

@@ -1,0 +1,175 @@
+//! Bad input and abuse, and what each gets: one test per case, named after its number in the list of cases.
+
+#[path = "support/process.rs"]
+mod process;
+mod support;
+
+#[path = "bad_input/holding.rs"]
+mod holding;
+#[path = "bad_input/host.rs"]
+mod host;
+#[path = "bad_input/ids.rs"]
+mod ids;
+#[path = "bad_input/keys.rs"]
+mod keys;
+#[path = "bad_input/limits.rs"]
+mod limits;
+#[path = "bad_input/places.rs"]
+mod places;
+#[path = "bad_input/stored.rs"]
+mod stored;
+#[path = "bad_input/times.rs"]
+mod times;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+use syncguard::testkit::{ManualClock, MemoryBackend};
+use syncguard::{Backend, Client, ClientOptions, ErrorCode, Guard, Key, LockError, LockOptions};
+
+const TTL: Duration = Duration::from_secs(30);
+
+/// Not a test of its own: what the other processes run.
+#[test]
+fn stage() {
+    process::play(&[
+        ("fork", host::fork_stage),
+        ("threads", limits::threads_stage),
+        ("descriptors", limits::descriptors_stage),
+        ("signals", host::signals_stage),
+        ("deaf", host::deaf_stage),
+        ("wall clock", host::wall_clock_stage),
+        ("odd years", host::odd_years_stage),
+    ]);
+}
+
+/// A store to abuse.
+struct Store {
+    kind: &'static str,
+    client: Client,
+    /// The lock file's folder, if there is one.
+    dir: Option<tempfile::TempDir>,
+}
+
+impl Store {
+    fn memory() -> Self {
+        Self {
+            kind: "memory",
+            client: Client::with_backend(MemoryBackend::new()),
+            dir: None,
+        }
+    }
+
+    fn sqlite() -> Self {
+        let dir = tempfile::tempdir().expect("a temp dir");
+        Self {
+            kind: "sqlite",
+            client: open(dir.path()),
+            dir: Some(dir),
+        }
+    }
+
+    fn file(&self) -> PathBuf {
+        lock_file(self.dir.as_ref().expect("a store in a file").path())
+    }
+}
+
+fn stores() -> [Store; 2] {
+    [Store::memory(), Store::sqlite()]
+}
+
+fn lock_file(dir: &Path) -> PathBuf {
+    dir.join("locks.db")
+}
+
+/// A client of the lock file in `dir`, patient enough for a busy machine.
+fn open(dir: &Path) -> Client {
+    let options = ClientOptions::new()
+        .operation_timeout(support::PATIENCE)
+        .dispose_timeout(support::PATIENCE);
+    Client::open_with(&format!("sqlite:{}", lock_file(dir).display()), &options)
+        .expect("a legal URL")
+}
+
+/// A store and a client on a clock that the test moves.
+struct Kit {
+    clock: ManualClock,
+    store: MemoryBackend,
+    client: Client,
+}
+
+fn kit() -> Kit {
+    let clock = ManualClock::new();
+    let store = MemoryBackend::with_clock(&clock);
+    let options = ClientOptions::new().clock(&clock);
+    let client = Client::with_backend_and(store.clone(), &options).expect("legal options");
+    Kit {
+        clock,
+        store,
+        client,
+    }
+}
+
+impl Kit {
+    fn lock_with(&self, options: LockOptions) -> Guard {
+        self.client.lock_with("k", &options).expect("a free lock")
+    }
+
+    fn is_locked(&self) -> bool {
+        is_locked(&self.client, "k")
+    }
+}
+
+fn key(text: &str) -> Key {
+    Key::new(text).expect("a legal key")
+}
+
+#[track_caller]
+fn is_locked(client: &Client, name: &str) -> bool {
+    client.is_locked(&key(name), None).expect("an answer")
+}
+
+/// One attempt that must succeed.
+#[track_caller]
+fn take(client: &Client, name: &str) -> Guard {
+    client
+        .try_lock(name)
+        .expect("an answer")
+        .expect("a free lock")
+}
+
+#[track_caller]
+fn refused<T>(answer: Result<T, LockError>) -> LockError {
+    let Err(error) = answer else {
+        panic!("was accepted")
+    };
+    assert_eq!(error.code(), ErrorCode::InvalidArgument, "{error}");
+    assert!(!error.may_have_applied());
+    error
+}
+
+/// A lost callback that counts.
+fn counter() -> (
+    Arc<AtomicUsize>,
+    impl Fn(&LockError) + Send + Sync + Clone + 'static,
+) {
+    let count = Arc::new(AtomicUsize::new(0));
+    let inner = Arc::clone(&count);
+    (count, move |_: &LockError| {
+        inner.fetch_add(1, SeqCst);
+    })
+}
+
+/// What the documentation of a source file says, as one line.
+fn documentation(source: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("src")
+        .join(source);
+    let text = std::fs::read_to_string(path).expect("the source");
+    let lines = text.lines().map(str::trim_start);
+    lines
+        .filter_map(|l| l.strip_prefix("///"))
+        .collect::<String>()
+}

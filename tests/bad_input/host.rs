@@ -1,0 +1,272 @@
+//! Hosts that fork, are hit by signals, or whose clock is set.
+
+use super::*;
+use nix::libc;
+use process::{Stage, WallClock, in_child, say, set_wall_clock, wait_child};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use support::{PATIENCE, eventually};
+use syncguard::Ttl;
+use syncguard::testkit::{Fault, Verb};
+
+#[test]
+fn row_49_a_forked_child() {
+    let dir = tempfile::tempdir().expect("a temp dir");
+    let client = open(dir.path());
+    let mut stage = Stage::start("fork", dir.path());
+    let fence = stage.expect("forked");
+    // Seen from another process: the child is gone, and the parent's lock is there.
+    let seen = client.get_by_key("k").expect("an answer");
+    assert_eq!(seen.expect("a live lock").fence.to_string(), fence);
+    stage.tell("go on");
+    stage.finish();
+    assert!(!is_locked(&client, "k"));
+}
+
+pub(super) fn fork_stage(dir: &Path) {
+    let client = open(dir);
+    let guard = take(&client, "k");
+    let fence = guard.fence();
+    let (mut client, mut guard) = (Some(client), Some(guard));
+    let child = in_child(|| {
+        let (c, g) = (client.take().expect("it"), guard.take().expect("it"));
+        let id = *g.lock_id();
+        let errors = [
+            c.lock("other").map(drop),
+            c.try_lock("other").map(drop),
+            c.with_lock("other", |_| ()),
+            c.is_locked(&key("k"), None).map(drop),
+            c.release(&id, None).map(drop),
+            c.extend(&id, Ttl::new(TTL).expect("a ttl"), None).map(drop),
+            c.get_by_key("k").map(drop),
+            c.check().map(drop),
+            c.setup_schema(),
+            g.extend(TTL).map(drop),
+            g.release().map(drop),
+            g.lost_fd().map(drop),
+        ];
+        for error in errors {
+            let error = error.expect_err("the parent's");
+            assert_eq!(error.code(), ErrorCode::Internal, "{error}");
+            assert!(!error.may_have_applied());
+            assert!(error.message().contains("forked child"), "{error}");
+        }
+        assert!(g.is_lost() && g.remaining().is_zero() && g.wait_lost(None));
+        assert_eq!((g.fence(), g.key()), (fence, "k"));
+        let _ = (format!("{g:?}"), format!("{c:?}"), g.expires_at_ms());
+        drop(g);
+        drop(c);
+    });
+    assert_eq!(wait_child(child), Ok(0));
+    // Nor does a child send anything that only exits.
+    let child = in_child(|| {});
+    assert_eq!(wait_child(child), Ok(0));
+    say(&format!("forked {fence}"));
+    process::hear();
+    let guard = guard.expect("still the parent's");
+    assert!(!guard.is_lost() && guard.extend(TTL).expect("an answer"));
+    assert!(guard.release().expect("an answer"));
+}
+
+#[test]
+fn row_52_a_signal_every_millisecond() {
+    let dir = tempfile::tempdir().expect("a temp dir");
+    let mut stage = Stage::start("signals", dir.path());
+    let hits: u64 = stage.expect("signals").parse().expect("a number");
+    assert!(hits >= 200, "{hits} signals");
+    stage.finish();
+}
+
+static SIGNALS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+
+extern "C" fn on_alarm(_: libc::c_int) {
+    SIGNALS.fetch_add(1, SeqCst);
+}
+
+/// Interrupts every system call that can be interrupted, on the threads that do not block the signal.
+fn storm() {
+    use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
+    let action = SigAction::new(
+        SigHandler::Handler(on_alarm),
+        SaFlags::empty(),
+        SigSet::empty(),
+    );
+    let every = libc::timeval {
+        tv_sec: 0,
+        tv_usec: 1000,
+    };
+    let timer = libc::itimerval {
+        it_interval: every,
+        it_value: every,
+    };
+    // The handler only counts.
+    unsafe {
+        sigaction(Signal::SIGALRM, &action).expect("a handler");
+        assert_eq!(
+            libc::setitimer(libc::ITIMER_REAL, &timer, std::ptr::null_mut()),
+            0
+        );
+    }
+}
+
+/// Whether there are threads of the library, and all of them leave the signal to the host's.
+fn our_threads_block(signal: libc::c_int) -> bool {
+    let mut seen = 0;
+    for task in std::fs::read_dir("/proc/self/task").expect("the threads") {
+        let path = task.expect("a thread").path().join("status");
+        // It may have ended meanwhile.
+        let status = std::fs::read_to_string(path).unwrap_or_default();
+        let field = |name: &str| {
+            let line = status.lines().find_map(|l| l.strip_prefix(name));
+            line.map(|l| l.trim_start_matches(':').trim())
+        };
+        if field("Name").is_some_and(|name| name.starts_with("syncguard")) {
+            let mask = field("SigBlk").and_then(|m| u64::from_str_radix(m, 16).ok());
+            if mask.is_none_or(|m| m & (1 << (signal - 1)) == 0) {
+                return false;
+            }
+            seen += 1;
+        }
+    }
+    seen > 0
+}
+
+pub(super) fn signals_stage(dir: &Path) {
+    storm();
+    let (count, callback) = counter();
+    for client in [open(dir), Store::memory().client] {
+        let options = LockOptions::new()
+            .heartbeat(Duration::from_millis(20))
+            .on_lost(callback.clone());
+        let held = client.lock_with("held", &options).expect("a lock");
+        let until = Instant::now() + Duration::from_millis(300);
+        let (mut rounds, enough) = (0, SIGNALS.load(SeqCst) + 100);
+        while Instant::now() < until || rounds < 10 || SIGNALS.load(SeqCst) < enough {
+            let guard = take(&client, "k");
+            assert!(guard.extend(TTL).expect("an answer"));
+            assert!(is_locked(&client, "k"));
+            assert!(guard.release().expect("an answer"));
+            rounds += 1;
+        }
+        // Waits are neither cut short nor turned into errors.
+        let begun = Instant::now();
+        let wait = LockOptions::new().acquire_timeout(Duration::from_millis(100));
+        let error = client.lock_with("held", &wait).map(drop).expect_err("held");
+        assert_eq!(error.code(), ErrorCode::AcquisitionTimeout, "{error}");
+        assert!(begun.elapsed() >= Duration::from_millis(100));
+        let begun = Instant::now();
+        assert!(!held.wait_lost(Some(Duration::from_millis(100))));
+        assert!(begun.elapsed() >= Duration::from_millis(100));
+        assert!(our_threads_block(libc::SIGALRM));
+        assert!(held.release().expect("an answer"));
+    }
+    assert_eq!(count.load(SeqCst), 0);
+    say(&format!("signals {}", SIGNALS.load(SeqCst)));
+}
+
+#[test]
+fn row_54_a_drop_that_nobody_hears() {
+    let dir = tempfile::tempdir().expect("a temp dir");
+    let mut stage = Stage::start("deaf", dir.path());
+    assert_eq!(stage.expect("dropped"), "true");
+    stage.finish();
+}
+
+pub(super) fn deaf_stage(_: &Path) {
+    use std::os::fd::AsRawFd;
+    let kit = kit();
+    let guard = kit.lock_with(LockOptions::new());
+    kit.store
+        .always(Verb::Release, Fault::Refuse(ErrorCode::ServiceUnavailable));
+    // A stderr whose reader is gone: what is written there is an error.
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    assert!(unsafe { libc::dup2(writer.as_raw_fd(), 2) } >= 0);
+    let dropped = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(guard)));
+    say(&format!("dropped {}", dropped.is_ok()));
+}
+
+const HOUR: i64 = 3600;
+
+fn wall_seconds() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or_else(|e| -(e.duration().as_secs() as i64), |d| d.as_secs() as i64)
+}
+
+/// Runs a stage whose wall clock it can move itself.
+fn with_a_wall_clock(stage: &str) {
+    let dir = tempfile::tempdir().expect("a temp dir");
+    let clock = WallClock::build(dir.path());
+    let mut stage = Stage::start_with(stage, dir.path(), &clock.env());
+    stage.expect("done");
+    stage.finish();
+}
+
+#[test]
+fn row_59_the_wall_clock_is_set_during_a_hold() {
+    with_a_wall_clock("wall clock");
+}
+
+pub(super) fn wall_clock_stage(dir: &Path) {
+    let (client, start) = (open(dir), wall_seconds());
+    let (count, callback) = counter();
+    let options = LockOptions::new()
+        .heartbeat(Duration::from_millis(20))
+        .on_lost(callback);
+    let guard = client.lock_with("k", &options).expect("a lock");
+    for step in [HOUR, -HOUR, 0] {
+        set_wall_clock(dir, step);
+        assert!(
+            (wall_seconds() - start - step).abs() < 120,
+            "the clock moves"
+        );
+        // Not lost, not freed, and renewed as before.
+        assert!(!guard.is_lost() && guard.remaining() > TTL / 2);
+        assert!(client.try_lock("k").expect("an answer").is_none());
+        let before = guard.expires_at_ms();
+        eventually("a renewal", || guard.expires_at_ms() != before);
+        assert!(guard.extend(TTL).expect("an answer"));
+        assert!(guard.remaining() > TTL - TTL / 4);
+        // A lease that nobody renews ends in its time, whatever the clock says: not an hour later.
+        let short = LockOptions::new()
+            .no_heartbeat()
+            .ttl(Duration::from_millis(100));
+        std::mem::forget(client.lock_with("short", &short).expect("a lock"));
+        let wait = LockOptions::new()
+            .acquire_timeout(PATIENCE)
+            .retry_delay(Duration::from_millis(20));
+        set_wall_clock(dir, -step);
+        drop(
+            client
+                .lock_with("short", &wait)
+                .expect("the lock in the end"),
+        );
+    }
+    assert!(guard.release().expect("an answer"));
+    assert_eq!(count.load(SeqCst), 0);
+    say("done");
+}
+
+#[test]
+fn row_64_the_stores_clock_is_in_another_age() {
+    with_a_wall_clock("odd years");
+}
+
+pub(super) fn odd_years_stage(dir: &Path) {
+    let start = wall_seconds();
+    // The first hours of 1970, and the year 2100.
+    for year in [HOUR, 4_102_444_800] {
+        set_wall_clock(dir, year - start);
+        let client = open(dir);
+        let guard = take(&client, "k");
+        let shown = guard.expires_at_ms() / 1000 - year;
+        assert!(
+            (0..120).contains(&shown),
+            "the shown time is the store's: {shown}"
+        );
+        assert!(guard.remaining() > TTL / 2 && guard.remaining() <= TTL);
+        assert!(guard.extend(TTL).expect("an answer"));
+        assert!(client.try_lock("k").expect("an answer").is_none());
+        assert!(!guard.is_lost() && guard.release().expect("an answer"));
+    }
+    say("done");
+}

@@ -1,0 +1,574 @@
+//! The SQLite store through the `Backend` trait: verbs, what is in the file, wrong files, bounded waits.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rusqlite::Connection;
+use syncguard::{
+    Absence, AcquireOutcome, Acquired, Backend, CancelToken, ClientOptions, ErrorCode,
+    ExtendOutcome, Key, LockError, LockId, LookupBy, MAX_FENCE, ReleaseOutcome, SqliteBackend, Ttl,
+};
+
+struct Store {
+    _dir: tempfile::TempDir,
+    path: PathBuf,
+    backend: SqliteBackend,
+}
+
+fn open(path: &Path) -> SqliteBackend {
+    open_with(path, &ClientOptions::new())
+}
+
+fn open_with(path: &Path, options: &ClientOptions) -> SqliteBackend {
+    SqliteBackend::open(&format!("sqlite:{}", path.display()), options).expect("a good URL")
+}
+
+fn store() -> Store {
+    let dir = tempfile::tempdir().expect("a temp dir");
+    let path = dir.path().join("locks.db");
+    Store {
+        backend: open(&path),
+        _dir: dir,
+        path,
+    }
+}
+
+fn key(text: &str) -> Key {
+    Key::new(text).expect("a key")
+}
+
+fn id() -> LockId {
+    LockId::random().expect("an id")
+}
+
+fn ttl(ms: u64) -> Ttl {
+    Ttl::new(Duration::from_millis(ms)).expect("a ttl")
+}
+
+fn granted(outcome: Result<AcquireOutcome, LockError>) -> Acquired {
+    match outcome {
+        Ok(AcquireOutcome::Acquired(grant)) => grant,
+        other => panic!("not granted: {other:?}"),
+    }
+}
+
+fn code<T: std::fmt::Debug>(result: Result<T, LockError>) -> ErrorCode {
+    result.expect_err("an error").code()
+}
+
+const MINUTE: u64 = 60_000;
+
+#[test]
+fn the_verbs() {
+    let s = store();
+    let (b, k, a) = (&s.backend, key("job"), id());
+    assert!(!b.is_locked(&k, None).expect("answer"));
+    let grant = granted(b.acquire(&k, &a, ttl(MINUTE), None));
+    assert_eq!((grant.lock_id, grant.fence.get()), (a, 1));
+    assert!(b.is_locked(&k, None).expect("answer"));
+
+    // The same id again: the stored grant. Another one: who holds it.
+    assert_eq!(granted(b.acquire(&k, &a, ttl(5), None)), grant);
+    match b.acquire(&k, &id(), ttl(MINUTE), None) {
+        Ok(AcquireOutcome::Locked(Some(holder))) => {
+            assert_eq!(holder.lock_id_hash, Some(a.hash()));
+            assert_eq!(holder.fence, Some(grant.fence));
+            let left = holder.remaining.expect("known");
+            assert!(left <= Duration::from_millis(MINUTE) && left > Duration::from_secs(30));
+        }
+        other => panic!("{other:?}"),
+    }
+
+    for by in [LookupBy::Key(&k), LookupBy::LockId(&a)] {
+        let found = b.find(by, None).expect("answer").expect("there");
+        assert_eq!((found.key.as_str(), found.lock_id), ("job", a));
+        assert_eq!(found.expires_at_ms, grant.expires_at_ms);
+        assert_eq!(found.expires_at_ms - found.acquired_at_ms, MINUTE as i64);
+    }
+
+    match b.extend(&a, ttl(2 * MINUTE), None) {
+        Ok(ExtendOutcome::Extended(until)) => assert!(until > grant.expires_at_ms),
+        other => panic!("{other:?}"),
+    }
+    let stranger = id();
+    let absent = ReleaseOutcome::Absent(Absence::NotFound);
+    assert_eq!(b.release(&stranger, None).ok(), Some(absent));
+    assert_eq!(
+        b.extend(&stranger, ttl(1), None).ok(),
+        Some(ExtendOutcome::Absent(Absence::NotFound))
+    );
+    assert_eq!(b.release(&a, None).ok(), Some(ReleaseOutcome::Released));
+    assert_eq!(b.release(&a, None).ok(), Some(absent));
+    assert!(
+        b.find(LookupBy::LockId(&a), None)
+            .expect("answer")
+            .is_none()
+    );
+    assert_eq!(granted(b.acquire(&k, &id(), ttl(5), None)).fence.get(), 2);
+    assert_eq!(b.capabilities().backend, "sqlite");
+}
+
+#[test]
+fn two_backends_on_one_file_are_one_store() {
+    let s = store();
+    let other = open(&s.path);
+    let (k, a) = (key("shared"), id());
+    let _ = granted(s.backend.acquire(&k, &a, ttl(MINUTE), None));
+    assert!(matches!(
+        other.acquire(&k, &id(), ttl(MINUTE), None),
+        Ok(AcquireOutcome::Locked(_))
+    ));
+    assert_eq!(other.release(&a, None).ok(), Some(ReleaseOutcome::Released));
+    assert_eq!(
+        granted(other.acquire(&k, &id(), ttl(5), None)).fence.get(),
+        2
+    );
+}
+
+#[test]
+fn nothing_touches_the_disk_before_the_first_call() {
+    let s = store();
+    assert!(!s.path.exists());
+    assert_eq!(s.backend.check(None).ok(), Some(Vec::new()));
+    assert!(s.path.exists());
+}
+
+#[test]
+fn an_expired_lock_is_taken_over_with_the_next_fence() {
+    let s = store();
+    let (b, k, a) = (&s.backend, key("short"), id());
+    let _ = granted(b.acquire(&k, &a, ttl(1), None));
+    let limit = Instant::now() + Duration::from_secs(30);
+    while b.is_locked(&k, None).expect("answer") {
+        assert!(Instant::now() < limit, "a lease of 1 ms lives on");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(
+        b.find(LookupBy::LockId(&a), None)
+            .expect("answer")
+            .is_none()
+    );
+    let gone = Absence::Expired;
+    assert_eq!(b.release(&a, None).ok(), Some(ReleaseOutcome::Absent(gone)));
+    assert_eq!(
+        b.extend(&a, ttl(MINUTE), None).ok(),
+        Some(ExtendOutcome::Absent(gone))
+    );
+    // The id of a dead lock may come back, for another key too.
+    assert_eq!(
+        granted(b.acquire(&key("other"), &a, ttl(MINUTE), None))
+            .fence
+            .get(),
+        1
+    );
+    assert_eq!(
+        granted(b.acquire(&k, &id(), ttl(MINUTE), None)).fence.get(),
+        2
+    );
+    assert_eq!(
+        code(b.acquire(&key("third"), &a, ttl(MINUTE), None)),
+        ErrorCode::InvalidArgument
+    );
+    assert!(!b.is_locked(&key("third"), None).expect("answer"));
+}
+
+#[test]
+fn purging_takes_dead_locks_and_leaves_the_rest() {
+    let s = store();
+    let b = &s.backend;
+    for n in 0..5 {
+        let _ = granted(b.acquire(&key(&format!("dead {n}")), &id(), ttl(1), None));
+    }
+    let _ = granted(b.acquire(&key("alive"), &id(), ttl(MINUTE), None));
+    let limit = Instant::now() + Duration::from_secs(30);
+    let mut gone = 0;
+    while gone < 5 {
+        assert!(Instant::now() < limit, "{gone} of 5 purged");
+        let now = b.purge_expired(2, None).expect("answer");
+        assert!(now <= 2);
+        gone += now;
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    sql(
+        &s.path,
+        "UPDATE syncguard_locks SET boot_id = 'another boot'",
+    );
+    assert!(!b.is_locked(&key("alive"), None).expect("answer"));
+    assert_eq!(b.purge_expired(10, None).ok(), Some(1));
+    assert_eq!(
+        granted(b.acquire(&key("dead 0"), &id(), ttl(1), None))
+            .fence
+            .get(),
+        2
+    );
+    assert_eq!(
+        granted(b.acquire(&key("alive"), &id(), ttl(1), None))
+            .fence
+            .get(),
+        2
+    );
+}
+
+fn sql(path: &Path, statement: &str) {
+    let c = Connection::open(path).expect("the file");
+    c.execute_batch(statement).expect(statement);
+}
+
+#[test]
+fn keys_are_plain_data_and_nothing_is_reserved() {
+    let s = store();
+    let b = &s.backend;
+    let strange = [
+        "fence:job",
+        "fence:syncguard:job",
+        "id:AAAAAAAAAAAAAAAAAAAAAA",
+        "job",
+        "JOB",
+        "job ",
+        "'; DROP TABLE x; --",
+        "?1",
+        "%s",
+        "\r\n*1\r\n",
+        "\u{7f}\u{1}",
+        "😀",
+        "\u{5d0}",
+        "\u{378}",
+    ];
+    for text in strange {
+        let a = id();
+        assert_eq!(
+            granted(b.acquire(&key(text), &a, ttl(MINUTE), None))
+                .fence
+                .get(),
+            1,
+            "{text:?}"
+        );
+        let found = b
+            .find(LookupBy::LockId(&a), None)
+            .expect("answer")
+            .expect("there");
+        assert_eq!(found.key, text);
+    }
+    let long = "x".repeat(512);
+    assert_eq!(
+        granted(b.acquire(&key(&long), &id(), ttl(MINUTE), None))
+            .fence
+            .get(),
+        1
+    );
+}
+
+#[test]
+fn a_counter_at_its_end_or_not_a_counter_takes_no_lock() {
+    let s = store();
+    let b = &s.backend;
+    let k = key("counted");
+    let first = id();
+    let _ = granted(b.acquire(&k, &first, ttl(MINUTE), None));
+    assert!(b.release(&first, None).expect("answer").is_released());
+    for bad in [
+        MAX_FENCE.to_string(),
+        "999999999999999".into(),
+        (1u64 << 53).to_string(),
+        i64::MAX.to_string(),
+        "-1".into(),
+        "'abc'".into(),
+        "1.5".into(),
+        "x'00'".into(),
+        "''".into(),
+    ] {
+        sql(
+            &s.path,
+            &format!("UPDATE syncguard_fence_counters SET fence = {bad}"),
+        );
+        let error = b.acquire(&k, &id(), ttl(MINUTE), None).expect_err(&bad);
+        assert_eq!(error.code(), ErrorCode::Internal, "{bad}");
+        assert!(!error.may_have_applied());
+        assert!(!b.is_locked(&k, None).expect("answer"), "{bad}");
+        let c = Connection::open(&s.path).expect("the file");
+        let kept: bool = c
+            .query_row(
+                &format!("SELECT fence = {bad} FROM syncguard_fence_counters"),
+                [],
+                |r| r.get(0),
+            )
+            .expect("a row");
+        assert!(kept, "{bad} was changed");
+    }
+    sql(
+        &s.path,
+        &format!(
+            "UPDATE syncguard_fence_counters SET fence = {}",
+            MAX_FENCE - 1
+        ),
+    );
+    assert_eq!(
+        granted(b.acquire(&k, &id(), ttl(5), None)).fence.get(),
+        MAX_FENCE
+    );
+}
+
+#[test]
+fn a_row_we_did_not_write_is_an_error_and_never_a_grant() {
+    let s = store();
+    let b = &s.backend;
+    let (k, a) = (key("row"), id());
+    let _ = granted(b.acquire(&k, &a, ttl(MINUTE), None));
+    let saved = Connection::open(&s.path).expect("the file");
+    saved
+        .execute_batch("CREATE TABLE saved AS SELECT * FROM syncguard_locks")
+        .expect("a copy");
+    for garbage in [
+        "lock_id = 'short'",
+        "lock_id = 7",
+        "lock_id = x'ff'",
+        "fence = -1",
+        "fence = 'x'",
+        "fence = 1.5",
+        "fence = 1000000000000000",
+        "expires_boot_ms = 'x'",
+        "expires_boot_ms = 9e18",
+        "expires_boot_ms = 1.5e300",
+        "expires_boot_ms = 9223372036854775807",
+        "expires_at_ms = 'x'",
+        "acquired_at_ms = x'00'",
+        "user_key = 3e3",
+        "user_key = CAST(x'ff' AS TEXT)",
+        "boot_id = x'00'",
+        "boot_id = 1e9",
+    ] {
+        // INTEGER affinity turns what looks like a number into one, and TEXT affinity the other way round.
+        sql(&s.path, &format!("UPDATE syncguard_locks SET {garbage}"));
+        let taken = b.acquire(&k, &id(), ttl(MINUTE), None);
+        match taken {
+            Err(error) => {
+                assert_eq!(error.code(), ErrorCode::Internal, "{garbage}");
+                assert!(!error.may_have_applied());
+                assert_eq!(
+                    code(b.is_locked(&k, None)),
+                    ErrorCode::Internal,
+                    "{garbage}"
+                );
+                assert_eq!(code(b.find(LookupBy::Key(&k), None)), ErrorCode::Internal);
+            }
+            // What became a text by affinity is another boot's, or another key's: defined.
+            Ok(AcquireOutcome::Acquired(_)) => {
+                assert!(garbage.starts_with("boot_id = 1e9"), "{garbage}")
+            }
+            Ok(AcquireOutcome::Locked(_)) => {
+                assert!(garbage.starts_with("user_key = 3e3"), "{garbage}")
+            }
+        }
+        sql(
+            &s.path,
+            "DELETE FROM syncguard_locks; INSERT INTO syncguard_locks SELECT * FROM saved",
+        );
+    }
+    // Dead by its expiry, whatever else it holds.
+    sql(
+        &s.path,
+        "UPDATE syncguard_locks SET lock_id = '?', fence = 'x', expires_boot_ms = -5",
+    );
+    assert!(!b.is_locked(&k, None).expect("answer"));
+    let _ = granted(b.acquire(&k, &id(), ttl(MINUTE), None));
+}
+
+#[test]
+fn wrong_files_are_bad_arguments_that_say_why() {
+    let dir = tempfile::tempdir().expect("a temp dir");
+    let at = |name: &str| dir.path().join(name);
+    std::fs::write(
+        at("text"),
+        "not a database, but long enough to be looked at ".repeat(40),
+    )
+    .expect("a file");
+    std::fs::create_dir(at("directory")).expect("a directory");
+    sql(&at("columns"), "CREATE TABLE syncguard_locks (a, b)");
+    sql(
+        &at("view"),
+        "CREATE VIEW syncguard_fence_counters AS SELECT 1",
+    );
+    sql(&at("application"), "CREATE TABLE customers (name)");
+    for name in [
+        "text",
+        "directory",
+        "missing/locks.db",
+        "columns",
+        "view",
+        "application",
+    ] {
+        let b = open(&at(name));
+        for error in [
+            b.check(None).map(|_| ()).expect_err(name),
+            b.setup_schema(None).expect_err(name),
+            b.acquire(&key("k"), &id(), ttl(5), None)
+                .map(|_| ())
+                .expect_err(name),
+            b.is_locked(&key("k"), None).map(|_| ()).expect_err(name),
+        ] {
+            assert_eq!(error.code(), ErrorCode::InvalidArgument, "{name}: {error}");
+            assert!(!error.may_have_applied());
+        }
+    }
+
+    // A database that has its own log may hold our tables too; ours with a trigger, or without counters, are refused.
+    sql(
+        &at("guest"),
+        "PRAGMA journal_mode = WAL; CREATE TABLE customers (name)",
+    );
+    let guest = open(&at("guest"));
+    let _ = granted(guest.acquire(&key("k"), &id(), ttl(MINUTE), None));
+    sql(
+        &at("guest"),
+        "CREATE TRIGGER t AFTER INSERT ON syncguard_locks BEGIN SELECT 1; END",
+    );
+    assert_eq!(code(guest.check(None)), ErrorCode::InvalidArgument);
+    sql(
+        &at("guest"),
+        "DROP TRIGGER t; DROP TABLE syncguard_fence_counters",
+    );
+    assert_eq!(
+        code(open(&at("guest")).check(None)),
+        ErrorCode::InvalidArgument
+    );
+}
+
+#[test]
+fn a_file_that_is_replaced_is_noticed() {
+    let s = store();
+    let (b, k) = (&s.backend, key("moved"));
+    let _ = granted(b.acquire(&k, &id(), ttl(MINUTE), None));
+    for suffix in ["", "-wal", "-shm"] {
+        let name = |p: &str| format!("{}{suffix}{p}", s.path.display());
+        std::fs::rename(name(""), name(".old")).expect("a rename");
+    }
+    assert!(!b.is_locked(&k, None).expect("answer"));
+    assert!(s.path.exists());
+}
+
+#[test]
+fn a_busy_file_ends_in_a_timeout_and_cancel_ends_the_wait() {
+    let s = store();
+    s.backend.check(None).expect("a good store");
+    let blocker = Connection::open(&s.path).expect("the file");
+    blocker.execute_batch("BEGIN EXCLUSIVE").expect("the lock");
+
+    let timeout = Duration::from_millis(300);
+    let b = open_with(&s.path, &ClientOptions::new().operation_timeout(timeout));
+    // Also the very first call, which has a connection to set up.
+    for _ in 0..2 {
+        let began = Instant::now();
+        let error = b.acquire(&key("k"), &id(), ttl(5), None).expect_err("busy");
+        assert_eq!(error.code(), ErrorCode::NetworkTimeout);
+        assert!(!error.may_have_applied());
+        assert!(began.elapsed() >= timeout, "gave up early");
+    }
+    let best = (0..3)
+        .map(|_| {
+            let began = Instant::now();
+            assert_eq!(code(b.release(&id(), None)), ErrorCode::NetworkTimeout);
+            began.elapsed()
+        })
+        .min();
+    assert!(best < Some(Duration::from_secs(2)), "{best:?}");
+    // A reader is in nobody's way.
+    assert!(!b.is_locked(&key("k"), None).expect("answer"));
+
+    let patient = open_with(
+        &s.path,
+        &ClientOptions::new().operation_timeout(Duration::from_secs(600)),
+    );
+    let token = CancelToken::new();
+    let error = std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| patient.acquire(&key("k"), &id(), ttl(5), Some(&token)));
+        std::thread::sleep(Duration::from_millis(50));
+        token.cancel();
+        waiter.join().expect("no panic").expect_err("cancelled")
+    });
+    assert_eq!(error.code(), ErrorCode::Aborted);
+    assert!(!error.may_have_applied());
+
+    blocker.execute_batch("ROLLBACK").expect("the end");
+    let _ = granted(b.acquire(&key("k"), &id(), ttl(5), None));
+    let before = b
+        .acquire(&key("k2"), &id(), ttl(5), Some(&token))
+        .expect_err("cancelled");
+    assert_eq!(
+        (before.code(), before.may_have_applied()),
+        (ErrorCode::Aborted, false)
+    );
+}
+
+#[test]
+fn threads_of_one_backend_exclude_each_other() {
+    let s = store();
+    let k = key("threads");
+    let (mut fences, rounds) = (Vec::new(), 20);
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..8)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut mine = Vec::new();
+                    while mine.len() < rounds {
+                        let a = id();
+                        if let Ok(AcquireOutcome::Acquired(grant)) =
+                            s.backend.acquire(&k, &a, ttl(MINUTE), None)
+                        {
+                            mine.push(grant.fence.get());
+                            assert!(s.backend.release(&a, None).expect("answer").is_released());
+                        }
+                    }
+                    mine
+                })
+            })
+            .collect();
+        for worker in workers {
+            fences.extend(worker.join().expect("no panic"));
+        }
+    });
+    fences.sort_unstable();
+    assert_eq!(fences, (1..=8 * rounds as u64).collect::<Vec<_>>());
+}
+
+#[test]
+fn more_threads_than_connections_all_get_their_turn() {
+    let s = store();
+    let options = ClientOptions::new().operation_timeout(Duration::from_secs(300));
+    let b = open_with(&s.path, &options.pool_size(2));
+    std::thread::scope(|scope| {
+        for n in 0..100 {
+            let (b, k) = (&b, key(&format!("key {n}")));
+            scope.spawn(move || granted(b.acquire(&k, &id(), ttl(MINUTE), None)));
+        }
+    });
+    let files = std::fs::read_dir("/proc/self/fd")
+        .expect("our descriptors")
+        .filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok())
+        .filter(|target| target.starts_with(s.path.parent().expect("a directory")))
+        .count();
+    // A file and a log for each connection, one index for all.
+    assert!(files <= 2 * 2 + 1, "{files} descriptors");
+}
+
+#[test]
+fn urls_and_options_are_checked_without_touching_a_file() {
+    for url in [
+        "sqlite:",
+        "sqlite::memory:",
+        "sqlite:/a?x=1",
+        "sqlite:/a%00",
+        "sqlite://host/a",
+        "redis://h",
+    ] {
+        assert_eq!(
+            code(SqliteBackend::open(url, &ClientOptions::new())),
+            ErrorCode::InvalidArgument,
+            "{url}"
+        );
+    }
+    let none = ClientOptions::new().operation_timeout(Duration::ZERO);
+    assert_eq!(
+        code(SqliteBackend::open("sqlite:/a", &none)),
+        ErrorCode::InvalidArgument
+    );
+}

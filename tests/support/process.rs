@@ -1,0 +1,236 @@
+//! Processes of a test: this binary again, told by the environment which stage to play, and children forked from one.
+//!
+//! A program that uses this has a test `stage` that hands its stages to [`play`].
+#![allow(dead_code)]
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::{ForkResult, Pid, alarm, fork};
+
+const STAGE: &str = "SYNCGUARD_TEST_STAGE";
+const DIR: &str = "SYNCGUARD_TEST_DIR";
+/// What a stage says stands behind this; the test harness writes to the same stream.
+const SAYS: &str = "@> ";
+/// Far longer than anything takes.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// How long a forked child may live.
+const CHILD_SECONDS: u32 = 20;
+
+/// What a stage does, with the folder it works in.
+pub type Body = fn(&Path);
+
+/// Another process, ended with its owner.
+pub struct Stage {
+    name: String,
+    child: Child,
+    stdin: Option<ChildStdin>,
+    said: Receiver<String>,
+}
+
+impl Stage {
+    /// Starts the stage `name` with `dir` to work in.
+    pub fn start(name: &str, dir: &Path) -> Self {
+        Self::start_with(name, dir, &[])
+    }
+
+    /// The same with more in its environment.
+    pub fn start_with(name: &str, dir: &Path, env: &[(&str, &Path)]) -> Self {
+        let mut child = Command::new(std::env::current_exe().expect("this binary"))
+            .args(["--exact", "stage", "--nocapture", "--test-threads=1"])
+            .env(STAGE, name)
+            .env(DIR, dir)
+            .envs(env.iter().copied())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("a process");
+        let (stdin, stdout) = (child.stdin.take(), child.stdout.take().expect("a pipe"));
+        let (tell, said) = channel();
+        // Ends with the stage: its end of the pipe is closed then.
+        std::thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                if let Some((_, words)) = line.split_once(SAYS) {
+                    let _ = tell.send(words.to_owned());
+                }
+            }
+        });
+        Self {
+            name: name.to_owned(),
+            child,
+            stdin,
+            said,
+        }
+    }
+
+    /// Waits until the stage says `word` and answers what follows it.
+    #[track_caller]
+    pub fn expect(&mut self, word: &str) -> String {
+        match self.said.recv_timeout(PATIENCE) {
+            Ok(line) => match line.strip_prefix(word) {
+                Some(rest) => rest.trim().to_owned(),
+                None => panic!("{} said {line:?} in place of {word:?}", self.name),
+            },
+            Err(RecvTimeoutError::Timeout) => panic!("{} does not say {word:?}", self.name),
+            Err(RecvTimeoutError::Disconnected) => {
+                panic!("{} ended before it said {word:?}", self.name)
+            }
+        }
+    }
+
+    /// Tells the stage a line.
+    #[track_caller]
+    pub fn tell(&mut self, line: &str) {
+        let stdin = self.stdin.as_mut().expect("a pipe");
+        writeln!(stdin, "{line}").expect("somebody who listens");
+        stdin.flush().expect("somebody who listens");
+    }
+
+    #[track_caller]
+    pub fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id() as i32), signal).expect("a live process");
+    }
+
+    /// Waits until the kernel reports the process as stopped.
+    pub fn wait_stopped(&self) {
+        let stat = format!("/proc/{}/stat", self.child.id());
+        let end = Instant::now() + PATIENCE;
+        // The state is the first word after the command's name in brackets.
+        while !std::fs::read_to_string(&stat)
+            .is_ok_and(|s| s.rsplit(')').next().is_some_and(|s| s.starts_with(" T")))
+        {
+            assert!(Instant::now() < end, "{} is not stopped", self.name);
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Waits for the stage's end, which must be a good one.
+    #[track_caller]
+    pub fn finish(mut self) {
+        drop(self.stdin.take());
+        let end = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.child.try_wait().expect("its status") {
+                assert!(status.success(), "{}: {status}", self.name);
+                return;
+            }
+            assert!(Instant::now() < end, "{} hangs", self.name);
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Plays the stage that the environment names; does nothing in the test itself. Does not return from a stage.
+pub fn play(stages: &[(&str, Body)]) {
+    let Ok(name) = std::env::var(STAGE) else {
+        return;
+    };
+    nix::sys::prctl::set_pdeathsig(Signal::SIGKILL).expect("a death signal");
+    let dir = PathBuf::from(std::env::var_os(DIR).expect("a directory"));
+    let (_, body) = stages
+        .iter()
+        .find(|(n, _)| *n == name)
+        .unwrap_or_else(|| panic!("no stage {name}"));
+    body(&dir);
+    std::process::exit(0);
+}
+
+/// Says a line to the test, from a stage.
+pub fn say(line: &str) {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{SAYS}{line}").expect("somebody who listens");
+    out.flush().expect("somebody who listens");
+}
+
+/// Waits for a line from the test, in a stage. A test that is gone ends the stage.
+pub fn hear() -> String {
+    let mut line = String::new();
+    match std::io::stdin().lock().read_line(&mut line) {
+        Ok(n) if n > 0 => line.trim_end().to_owned(),
+        _ => std::process::exit(0),
+    }
+}
+
+/// Forks. The child runs `body` and exits: 0, or 101 if it panics; SIGALRM ends it if it hangs. Only in a stage: its one test
+/// runs on the main thread.
+pub fn in_child(body: impl FnOnce()) -> Pid {
+    match unsafe { fork() }.expect("a child") {
+        ForkResult::Parent { child } => child,
+        ForkResult::Child => {
+            alarm::set(CHILD_SECONDS);
+            let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
+            std::process::exit(if done.is_ok() { 0 } else { 101 });
+        }
+    }
+}
+
+/// Waits for a forked child; `Err` says how else it ended.
+pub fn wait_child(pid: Pid) -> Result<i32, String> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match waitpid(pid, Some(WaitPidFlag::WNOHANG)) {
+            Ok(WaitStatus::Exited(_, code)) => return Ok(code),
+            Ok(WaitStatus::StillAlive) if Instant::now() < end => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Ok(WaitStatus::Signaled(_, Signal::SIGALRM, _)) => return Err("it hung".to_owned()),
+            other => return Err(format!("{other:?}")),
+        }
+    }
+}
+
+/// The environment of a stage whose wall clock is moved by what [`set_wall_clock`] says.
+pub struct WallClock {
+    shim: PathBuf,
+    offset: PathBuf,
+}
+
+impl WallClock {
+    pub fn build(dir: &Path) -> Self {
+        let (source, shim) = (dir.join("wall_clock.c"), dir.join("wall_clock.so"));
+        std::fs::write(&source, include_str!("wall_clock.c")).expect("the source");
+        let built = Command::new("cc")
+            .args(["-shared", "-fPIC", "-O1", "-o"])
+            .args([&shim, &source])
+            .status()
+            .expect("a C compiler");
+        assert!(built.success());
+        let offset = offset_file(dir);
+        std::fs::write(&offset, 0i64.to_ne_bytes()).expect("the offset");
+        Self { shim, offset }
+    }
+
+    pub fn env(&self) -> [(&str, &Path); 2] {
+        [
+            ("LD_PRELOAD", &self.shim),
+            ("WALL_CLOCK_OFFSET", &self.offset),
+        ]
+    }
+}
+
+fn offset_file(dir: &Path) -> PathBuf {
+    dir.join("wall_clock.offset")
+}
+
+/// Moves the wall clock of the stages in `dir`, by seconds from the true one.
+pub fn set_wall_clock(dir: &Path, seconds: i64) {
+    use std::os::unix::fs::FileExt;
+    // In place: the shim has the file mapped.
+    std::fs::OpenOptions::new()
+        .write(true)
+        .open(offset_file(dir))
+        .and_then(|f| f.write_all_at(&seconds.to_ne_bytes(), 0))
+        .expect("the offset");
+}

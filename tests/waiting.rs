@@ -1,0 +1,310 @@
+//! Waiting without polling: in order, woken when the lock is freed, and never stuck when nobody calls.
+
+mod support;
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use support::{PATIENCE, eventually};
+use syncguard::testkit::{Fault, MemoryBackend, Verb};
+use syncguard::{Backend, CancelToken, Client, ErrorCode, Jitter, LockOptions};
+
+/// Options under which polling alone would take far longer than any test waits.
+fn patient() -> LockOptions {
+    LockOptions::new()
+        .acquire_timeout(PATIENCE * 20)
+        .retry_delay(PATIENCE * 10)
+        .jitter(Jitter::None)
+}
+
+#[test]
+fn a_waiter_is_woken_by_a_release_here() {
+    let store = MemoryBackend::new();
+    let client = Client::with_backend(store.clone());
+    let guard = client.lock("k").expect("a lock");
+    let other = client.clone();
+    let waiter =
+        std::thread::spawn(move || other.lock_with("k", &patient()).map(|g| g.fence().get()));
+    eventually("a waiter", || store.calls(Verb::Acquire) >= 3);
+    drop(guard);
+    assert_eq!(waiter.join().expect("no panic").expect("the lock"), 2);
+}
+
+#[test]
+fn a_waiter_is_woken_by_a_release_of_another_client() {
+    let store = MemoryBackend::new();
+    let (here, there) = (
+        Client::with_backend(store.clone()),
+        Client::with_backend(store.clone()),
+    );
+    let guard = there.lock("k").expect("a lock");
+    let other = here.clone();
+    let waiter =
+        std::thread::spawn(move || other.lock_with("k", &patient()).map(|g| g.fence().get()));
+    eventually("a waiter", || store.calls(Verb::Acquire) >= 3);
+    drop(guard);
+    assert_eq!(waiter.join().expect("no panic").expect("the lock"), 2);
+}
+
+/// Eight waiters, in the order of their numbers as far as the machine plays along, and the order they were served in.
+fn burst() -> (Vec<usize>, u64) {
+    let store = MemoryBackend::new();
+    let client = Client::with_backend(store.clone());
+    let guard = client.lock("k").expect("a lock");
+    let order: Arc<Mutex<Vec<usize>>> = Arc::default();
+    let mut waiters = Vec::new();
+    for n in 0..8 {
+        let (client, order) = (client.clone(), Arc::clone(&order));
+        waiters.push(std::thread::spawn(move || {
+            let guard = client
+                .lock_with("k", &patient())
+                .expect("the lock in the end");
+            order.lock().expect("the order").push(n);
+            drop(guard);
+        }));
+        // It is in line as soon as its thread sleeps there; nothing tells that from outside.
+        std::thread::sleep(Duration::from_millis(30));
+    }
+    let attempts = store.calls(Verb::Acquire);
+    drop(guard);
+    for waiter in waiters {
+        waiter.join().expect("no panic");
+    }
+    let order = order.lock().expect("the order").clone();
+    (order, attempts)
+}
+
+#[test]
+fn a_burst_is_served_in_order_and_asks_for_one() {
+    // On a busy machine a waiter may come late to the line; an order that holds by chance does so once in 40 320 times.
+    let runs: Vec<_> = (0..10).map(|_| burst()).collect();
+    assert!(runs.iter().all(|(order, _)| order.len() == 8));
+    assert!(
+        runs.iter()
+            .any(|(order, attempts)| order.is_sorted() && *attempts <= 3),
+        "{runs:?}"
+    );
+}
+
+#[test]
+fn one_that_is_cancelled_passes_its_turn_on() {
+    let store = MemoryBackend::new();
+    let client = Client::with_backend(store.clone());
+    let guard = client.lock("k").expect("a lock");
+    let token = CancelToken::new();
+    let (first, second) = (client.clone(), client.clone());
+    let cancelled = patient().cancel(&token);
+    let first = std::thread::spawn(move || first.lock_with("k", &cancelled).map(drop));
+    eventually("the first in line", || store.calls(Verb::Acquire) >= 3);
+    let second =
+        std::thread::spawn(move || second.lock_with("k", &patient()).map(|g| g.fence().get()));
+    token.cancel();
+    assert_eq!(
+        first
+            .join()
+            .expect("no panic")
+            .expect_err("cancelled")
+            .code(),
+        ErrorCode::Aborted
+    );
+    drop(guard);
+    assert_eq!(second.join().expect("no panic").expect("the lock"), 2);
+}
+
+#[test]
+fn one_that_times_out_passes_its_turn_on() {
+    let store = MemoryBackend::new();
+    let client = Client::with_backend(store.clone());
+    let guard = client.lock("k").expect("a lock");
+    let (first, second) = (client.clone(), client.clone());
+    let hasty = LockOptions::new().acquire_timeout(Duration::from_millis(200));
+    let first = std::thread::spawn(move || first.lock_with("k", &hasty).map(drop));
+    eventually("the first in line", || store.calls(Verb::Acquire) >= 3);
+    let second =
+        std::thread::spawn(move || second.lock_with("k", &patient()).map(|g| g.fence().get()));
+    assert_eq!(
+        first.join().expect("no panic").expect_err("in vain").code(),
+        ErrorCode::AcquisitionTimeout
+    );
+    drop(guard);
+    assert_eq!(second.join().expect("no panic").expect("the lock"), 2);
+}
+
+#[test]
+fn one_behind_another_times_out_by_itself_and_has_asked() {
+    let store = MemoryBackend::new();
+    let client = Client::with_backend(store.clone());
+    let guard = client.lock("k").expect("a lock");
+    let first = client.clone();
+    let first = std::thread::spawn(move || first.lock_with("k", &patient()).map(drop));
+    eventually("the first in line", || store.calls(Verb::Acquire) >= 3);
+    let begun = Instant::now();
+    let error = client
+        .lock_with(
+            "k",
+            &LockOptions::new().acquire_timeout(Duration::from_millis(100)),
+        )
+        .map(drop)
+        .expect_err("in vain");
+    assert!(begun.elapsed() >= Duration::from_millis(100));
+    assert_eq!(
+        (error.code(), error.attempts()),
+        (ErrorCode::AcquisitionTimeout, 1)
+    );
+    let counted = LockOptions::new()
+        .acquire_timeout(PATIENCE * 10)
+        .max_retries(2)
+        .retry_delay(Duration::from_millis(1));
+    let error = client
+        .lock_with("k", &counted)
+        .map(drop)
+        .expect_err("in vain");
+    assert_eq!(error.code(), ErrorCode::AcquisitionTimeout);
+    drop(guard);
+    first.join().expect("no panic").expect("the lock");
+}
+
+#[test]
+fn an_expired_holder_is_taken_over_when_its_lease_is_over() {
+    let client = Client::with_backend(MemoryBackend::new());
+    let dead = client
+        .lock_with(
+            "k",
+            &LockOptions::new()
+                .ttl(Duration::from_millis(300))
+                .no_heartbeat(),
+        )
+        .expect("a lock");
+    std::mem::forget(dead);
+    // The delay alone would keep it asleep for minutes; after the lease the tolerance of a second is waited out by polling.
+    let options = LockOptions::new()
+        .acquire_timeout(PATIENCE * 20)
+        .retry_delay(Duration::from_millis(100))
+        .jitter(Jitter::None);
+    assert_eq!(
+        client
+            .lock_with("k", &options)
+            .expect("the lock")
+            .fence()
+            .get(),
+        2
+    );
+}
+
+#[test]
+fn a_store_that_never_calls_is_polled() {
+    /// A store without `watch`.
+    struct Mute(MemoryBackend);
+    impl Backend for Mute {
+        fn acquire(
+            &self,
+            k: &syncguard::Key,
+            i: &syncguard::LockId,
+            t: syncguard::Ttl,
+            c: Option<&CancelToken>,
+        ) -> Result<syncguard::AcquireOutcome, syncguard::LockError> {
+            self.0.acquire(k, i, t, c)
+        }
+        fn release(
+            &self,
+            i: &syncguard::LockId,
+            c: Option<&CancelToken>,
+        ) -> Result<syncguard::ReleaseOutcome, syncguard::LockError> {
+            self.0.release(i, c)
+        }
+        fn extend(
+            &self,
+            i: &syncguard::LockId,
+            t: syncguard::Ttl,
+            c: Option<&CancelToken>,
+        ) -> Result<syncguard::ExtendOutcome, syncguard::LockError> {
+            self.0.extend(i, t, c)
+        }
+        fn is_locked(
+            &self,
+            k: &syncguard::Key,
+            c: Option<&CancelToken>,
+        ) -> Result<bool, syncguard::LockError> {
+            self.0.is_locked(k, c)
+        }
+        fn find(
+            &self,
+            b: syncguard::LookupBy<'_>,
+            c: Option<&CancelToken>,
+        ) -> Result<Option<syncguard::StoredLock>, syncguard::LockError> {
+            self.0.find(b, c)
+        }
+        fn capabilities(&self) -> syncguard::Capabilities {
+            syncguard::Capabilities::new("mute")
+        }
+    }
+    let store = MemoryBackend::new();
+    let (here, there) = (
+        Client::with_backend(Mute(store.clone())),
+        Client::with_backend(store.clone()),
+    );
+    let guard = there.lock("k").expect("a lock");
+    let options = LockOptions::new()
+        .acquire_timeout(PATIENCE * 20)
+        .retry_delay(Duration::from_millis(10));
+    let waiter = std::thread::spawn(move || here.lock_with("k", &options).map(|g| g.fence().get()));
+    eventually("polling", || store.calls(Verb::Acquire) >= 6);
+    drop(guard);
+    assert_eq!(waiter.join().expect("no panic").expect("the lock"), 2);
+}
+
+#[test]
+fn trouble_in_line_is_waited_out() {
+    let store = MemoryBackend::new();
+    let client = Client::with_backend(store.clone());
+    let guard = client.lock("k").expect("a lock");
+    store.once(Verb::Acquire, Fault::Refuse(ErrorCode::ServiceUnavailable));
+    store.once(Verb::Acquire, Fault::DropReply);
+    let waiter = {
+        let client = client.clone();
+        let options = LockOptions::new()
+            .acquire_timeout(PATIENCE * 20)
+            .retry_delay(Duration::from_millis(5));
+        std::thread::spawn(move || client.lock_with("k", &options).map(|g| g.fence().get()))
+    };
+    eventually("three attempts", || store.calls(Verb::Acquire) >= 4);
+    drop(guard);
+    assert_eq!(waiter.join().expect("no panic").expect("the lock"), 2);
+}
+
+fn greedy() -> (u32, u32) {
+    let client = Client::with_backend(MemoryBackend::new());
+    let callers: Vec<_> = (0..4)
+        .map(|_| {
+            let client = client.clone();
+            std::thread::spawn(move || {
+                let end = Instant::now() + Duration::from_millis(300);
+                let mut count = 0u32;
+                while Instant::now() < end {
+                    let guard = client.lock_with("k", &patient()).expect("the lock");
+                    std::thread::sleep(Duration::from_millis(1));
+                    drop(guard);
+                    count += 1;
+                }
+                count
+            })
+        })
+        .collect();
+    let counts: Vec<u32> = callers
+        .into_iter()
+        .map(|t| t.join().expect("no panic"))
+        .collect();
+    (
+        counts.iter().min().copied().unwrap_or(0),
+        counts.iter().max().copied().unwrap_or(0),
+    )
+}
+
+#[test]
+fn greedy_callers_share_evenly() {
+    let runs: Vec<_> = (0..5).map(|_| greedy()).collect();
+    assert!(
+        runs.iter().any(|(fewest, most)| *most <= fewest * 2),
+        "{runs:?}"
+    );
+}

@@ -1,0 +1,358 @@
+//! Waiting on real stores: called by a release elsewhere, and served all the same when nobody calls.
+
+#[path = "support/postgres.rs"]
+mod postgres_server;
+#[path = "support/redis.rs"]
+mod redis_server;
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+use postgres_server::Server;
+use redis_server::RedisServer;
+use support::{PATIENCE, eventually, threads_named};
+use syncguard::{Backend, Client, ClientOptions, ErrorCode, Jitter, Key, LockOptions};
+
+/// Options under which polling alone would take far longer than any test waits.
+fn patient() -> LockOptions {
+    LockOptions::new()
+        .acquire_timeout(PATIENCE * 20)
+        .retry_delay(PATIENCE * 10)
+        .jitter(Jitter::None)
+}
+
+/// Options that fall back to polling soon.
+fn polling() -> LockOptions {
+    LockOptions::new()
+        .acquire_timeout(PATIENCE * 2)
+        .retry_delay(Duration::from_millis(20))
+}
+
+fn clients(url: &str) -> (Client, Client) {
+    (
+        Client::open(url).expect("a legal URL"),
+        Client::open(url).expect("a legal URL"),
+    )
+}
+
+/// A waiter of one client is called by the release of another, again and again.
+fn called_by_another(here: &Client, there: &Client, in_line: impl Fn() -> bool) {
+    for round in 0..5 {
+        let guard = there.lock("k").expect("a lock");
+        let fence = guard.fence();
+        let other = here.clone();
+        let waiter =
+            std::thread::spawn(move || other.lock_with("k", &patient()).map(|g| g.fence()));
+        eventually("a waiter that listens", &in_line);
+        let begun = Instant::now();
+        drop(guard);
+        assert!(
+            waiter.join().expect("no panic").expect("the lock") > fence,
+            "round {round}"
+        );
+        assert!(begun.elapsed() < PATIENCE, "it was not called");
+    }
+}
+
+fn subscribers(server: &RedisServer) -> i64 {
+    server
+        .cli(&["PUBSUB", "NUMSUB", "syncguard:k:freed"])
+        .list()[1]
+        .int()
+}
+
+#[test]
+fn redis_calls_whoever_waits() {
+    let server = RedisServer::start(&[]);
+    let (here, there) = clients(&server.url());
+    called_by_another(&here, &there, || subscribers(&server) == 1);
+    // The subscription goes with the last who waits, and its thread.
+    eventually("the end of the subscription", || subscribers(&server) == 0);
+}
+
+#[test]
+fn a_hundred_waiters_on_redis_are_one_subscription_and_hardly_any_load() {
+    let server = RedisServer::start(&[]);
+    let (here, there) = clients(&server.url());
+    let guard = there.lock("k").expect("a lock");
+    let waiters: Vec<_> = (0..100)
+        .map(|_| {
+            let here = here.clone();
+            std::thread::spawn(move || {
+                here.lock_with("k", &LockOptions::new().acquire_timeout(PATIENCE * 4))
+                    .map(drop)
+            })
+        })
+        .collect();
+    eventually("a subscriber", || subscribers(&server) == 1);
+    // Requests: what a script does inside is not the waiters' doing.
+    let commands = || -> i64 {
+        let info = server.cli(&["INFO", "commandstats"]).text();
+        let calls = info.lines().filter(|l| {
+            ["cmdstat_eval", "cmdstat_subscribe", "cmdstat_ping"]
+                .iter()
+                .any(|c| l.starts_with(c))
+        });
+        calls
+            .filter_map(|l| {
+                l.split("calls=")
+                    .nth(1)?
+                    .split(',')
+                    .next()?
+                    .parse::<i64>()
+                    .ok()
+            })
+            .sum()
+    };
+    // The rush is over when every waiter has asked once and stands in line.
+    let mut last = -1;
+    eventually("the end of the rush", || {
+        std::thread::sleep(Duration::from_millis(200));
+        std::mem::replace(&mut last, commands()) == last
+    });
+    let (before, begun) = (commands(), Instant::now());
+    std::thread::sleep(Duration::from_secs(3));
+    let rate = (commands() - before) as f64 / begun.elapsed().as_secs_f64();
+    assert!(rate <= 20.0, "{rate} commands per second");
+    let subscribed = server.cli(&["CLIENT", "LIST", "TYPE", "pubsub"]).text();
+    assert_eq!(subscribed.lines().count(), 1, "{subscribed}");
+    let connected = server
+        .cli(&["CLIENT", "LIST"])
+        .text()
+        .lines()
+        .filter(|l| l.contains("name=syncguard"))
+        .count();
+    // The holder's, the waiters' and the subscription; what the first rush opened stays pooled.
+    assert!(connected <= 1 + 16 + 1, "{connected} connections");
+    drop(guard);
+    for waiter in waiters {
+        waiter
+            .join()
+            .expect("no panic")
+            .expect("the lock in the end");
+    }
+}
+
+#[test]
+fn a_release_that_publishes_nothing_is_found_by_polling() {
+    let server = RedisServer::start(&[]);
+    let (here, there) = clients(&server.url());
+    let guard = there.lock("k").expect("a lock");
+    let waiter =
+        std::thread::spawn(move || here.lock_with("k", &polling()).map(|g| g.fence().get()));
+    eventually("a subscriber", || subscribers(&server) == 1);
+    // As a library does that knows nothing of channels.
+    let index = format!("syncguard:id:{}", guard.lock_id().as_str());
+    server.cli(&["DEL", "syncguard:k", &index]);
+    assert_eq!(waiter.join().expect("no panic").expect("the lock"), 2);
+}
+
+#[test]
+fn a_subscription_that_is_killed_all_the_time_costs_no_progress() {
+    let server = RedisServer::start(&[]);
+    let (here, there) = clients(&server.url());
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(SeqCst) {
+                let _ = server.try_cli(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        for n in 1..=10 {
+            let guard = there.lock_with("k", &polling()).expect("a lock");
+            let waiter = scope.spawn(|| here.lock_with("k", &polling()).map(|g| g.fence().get()));
+            std::thread::sleep(Duration::from_millis(50));
+            drop(guard);
+            assert_eq!(waiter.join().expect("no panic").expect("the lock"), 2 * n);
+        }
+        stop.store(true, SeqCst);
+    });
+}
+
+#[test]
+fn a_user_without_channels_releases_and_waits_all_the_same() {
+    let server = RedisServer::start(&[]);
+    server.cli(&[
+        "ACL",
+        "SETUSER",
+        "quiet",
+        "on",
+        ">secret",
+        "resetchannels",
+        "~syncguard:*",
+        "+@all",
+        "-@pubsub",
+    ]);
+    let url = server.url();
+    let join = if url.contains('?') { '&' } else { '?' };
+    let (here, there) = clients(&format!("{url}{join}user=quiet&pass=secret"));
+    let guard = there.lock("k").expect("a lock");
+    let waiter =
+        std::thread::spawn(move || here.lock_with("k", &polling()).map(|g| g.fence().get()));
+    std::thread::sleep(Duration::from_millis(100));
+    assert!(guard.release().expect("a release"));
+    assert_eq!(waiter.join().expect("no panic").expect("the lock"), 2);
+}
+
+#[test]
+fn a_restart_of_redis_is_waited_out() {
+    let mut server = RedisServer::start(&["--appendonly", "yes", "--appendfsync", "always"]);
+    let (here, there) = clients(&server.url());
+    let guard = there
+        .lock_with("k", &LockOptions::new().ttl(Duration::from_secs(60)))
+        .expect("a lock");
+    let waiter =
+        std::thread::spawn(move || here.lock_with("k", &polling()).map(|g| g.fence().get()));
+    eventually("a subscriber", || subscribers(&server) == 1);
+    server.restart();
+    eventually("a subscriber again", || subscribers(&server) == 1);
+    eventually("a release", || guard.release().is_ok());
+    assert_eq!(waiter.join().expect("no panic").expect("the lock"), 2);
+}
+
+#[test]
+fn a_waiter_times_out_as_asked_with_a_dead_server() {
+    let mut server = RedisServer::start(&[]);
+    let options = ClientOptions::new().operation_timeout(Duration::from_millis(300));
+    let here = Client::open_with(&server.url(), &options).expect("a legal URL");
+    let guard = Client::open(&server.url())
+        .expect("a legal URL")
+        .lock("k")
+        .expect("a lock");
+    let waiter = std::thread::spawn(move || {
+        here.lock_with(
+            "k",
+            &LockOptions::new().acquire_timeout(Duration::from_millis(800)),
+        )
+        .map(drop)
+    });
+    eventually("a subscriber", || subscribers(&server) == 1);
+    server.kill();
+    let error = waiter.join().expect("no panic").expect_err("nobody there");
+    assert!(
+        matches!(
+            error.code(),
+            ErrorCode::ServiceUnavailable
+                | ErrorCode::NetworkTimeout
+                | ErrorCode::AcquisitionTimeout
+        ),
+        "{error}"
+    );
+    std::mem::forget(guard);
+}
+
+#[test]
+fn sqlite_waiters_notice_other_clients() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let url = format!("sqlite:{}", folder.path().join("locks.db").display());
+    let (here, there) = clients(&url);
+    called_by_another(&here, &there, || threads_named("syncguard-eye") >= 1);
+}
+
+#[test]
+fn a_watch_ends_with_its_drop() {
+    let server = RedisServer::start(&[]);
+    let client = Client::open(&server.url()).expect("a legal URL");
+    let called = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&called);
+    let watch = client
+        .watch(
+            &Key::new("k").expect("a key"),
+            Arc::new(move || flag.store(true, SeqCst)),
+        )
+        .expect("a watch");
+    eventually("the first call", || called.load(SeqCst));
+    called.store(false, SeqCst);
+    client
+        .lock("k")
+        .expect("a lock")
+        .release()
+        .expect("a release");
+    eventually("a call", || called.load(SeqCst));
+    drop(watch);
+    eventually("the end of the subscription", || subscribers(&server) == 0);
+}
+
+fn postgres(server: &Server, url: &str, schema: &str) -> (Client, Client) {
+    let options = ClientOptions::new().schema(schema);
+    let open = || Client::open_with(url, &options).expect("a legal URL");
+    Client::open_with(&server.url(), &options)
+        .expect("a legal URL")
+        .setup_schema()
+        .expect("a schema");
+    (open(), open())
+}
+
+/// How many sessions say that somebody waits.
+fn listeners(server: &Server) -> usize {
+    let sql = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ShareLock' AND granted";
+    server.sql(sql).trim().parse().expect("a count")
+}
+
+#[test]
+fn postgres_calls_whoever_waits() {
+    let server = Server::start(&[]);
+    let (here, there) = postgres(&server, &server.url(), "calls");
+    called_by_another(&here, &there, || listeners(&server) == 1);
+    eventually("the end of the listening", || listeners(&server) == 0);
+}
+
+#[test]
+fn nobody_is_notified_when_nobody_waits() {
+    let server = Server::start(&[]);
+    let (here, _) = postgres(&server, &server.url(), "quiet");
+    let channel = server.sql("SELECT substring(prosrc from 'syncguard_[0-9a-f]{32}') FROM pg_proc WHERE prosrc LIKE '%pg_notify(''syncguard%' LIMIT 1");
+    let mut session = server.session();
+    session.run(&format!("LISTEN \"{}\"", channel.trim()));
+    here.lock("k")
+        .expect("a lock")
+        .release()
+        .expect("a release");
+    // A notification would be shown with the next answer of psql.
+    let shown = session.run("SELECT 'nothing else'").join("\n");
+    assert!(!shown.contains("otification"), "{shown}");
+}
+
+#[test]
+fn a_listening_session_that_is_killed_costs_no_progress() {
+    let server = Server::start(&[]);
+    let (here, there) = postgres(&server, &server.url(), "killed");
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(SeqCst) {
+                let sql = "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ShareLock'";
+                server.sql(sql);
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        });
+        for n in 1..=5 {
+            let guard = there.lock_with("k", &polling()).expect("a lock");
+            let waiter = scope.spawn(|| here.lock_with("k", &polling()).map(|g| g.fence().get()));
+            std::thread::sleep(Duration::from_millis(50));
+            drop(guard);
+            assert_eq!(waiter.join().expect("no panic").expect("the lock"), 2 * n);
+        }
+        stop.store(true, SeqCst);
+    });
+}
+
+#[test]
+fn behind_a_pooler_waiters_poll_and_leave_nothing_in_its_sessions() {
+    let server = Server::start(&[]);
+    let bouncer = postgres_server::Bouncer::start(&server, 8);
+    let (here, there) = postgres(&server, &bouncer.url(), "pooled");
+    for n in 1..=3 {
+        let guard = there.lock("k").expect("a lock");
+        let other = here.clone();
+        let waiter =
+            std::thread::spawn(move || other.lock_with("k", &polling()).map(|g| g.fence().get()));
+        std::thread::sleep(Duration::from_millis(100));
+        assert_eq!(listeners(&server), 0);
+        drop(guard);
+        assert_eq!(waiter.join().expect("no panic").expect("the lock"), 2 * n);
+    }
+}

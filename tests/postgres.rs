@@ -320,11 +320,10 @@ fn purge_removes_the_dead_and_only_them() {
 fn is_locked_cleans_up_only_if_told() {
     let server = Server::shared();
     let plain = set_up(&server, "cleanup");
-    let cleaning = server.open(
-        &ClientOptions::new()
-            .schema("cleanup")
-            .cleanup_in_is_locked(true),
-    );
+    let options = ClientOptions::new()
+        .schema("cleanup")
+        .cleanup_in_is_locked(true);
+    let cleaning = Client::open_with(&server.url(), &options).expect("a client");
     let _ = take(&plain, "dead");
     server.sql("UPDATE cleanup.syncguard_locks SET expires_at_ms = 1");
     assert!(!plain.is_locked(&key("dead"), None).expect("an answer"));

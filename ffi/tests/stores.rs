@@ -55,3 +55,22 @@ fn cycles_on_redis_leave_nothing_behind() {
     assert!(output.status.success(), "{text}");
     eprintln!("{text}");
 }
+
+#[test]
+fn a_host_with_the_default_sigpipe_outlives_its_server() {
+    use std::io::{BufRead, BufReader, Write};
+    use std::process::Stdio;
+    let mut server = RedisServer::start(&[]);
+    let mut host = Command::new(program("sigpipe", "plain", &[]))
+        .arg(server.url())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the C program");
+    let mut says = BufReader::new(host.stdout.take().expect("its output")).lines();
+    assert_eq!(says.next().and_then(Result::ok).as_deref(), Some("holding"));
+    server.kill();
+    writeln!(host.stdin.take().expect("its input")).expect("a line");
+    assert_eq!(says.next().and_then(Result::ok).as_deref(), Some("alive"));
+    assert!(host.wait().expect("its end").success());
+}

@@ -317,14 +317,14 @@ fn a_wait_ends_with_the_deadline_and_leaves_nothing() {
     let server = Server::shared();
     let slow = set_up(&server, "deadline");
     let store = server.open(&options("deadline").operation_timeout(Duration::from_millis(600)));
-    let grant = take(&slow, "held");
+    let grant = take(&slow, "deadline held");
     let mut blocker = server.session();
-    blocker.run("BEGIN; SELECT pg_advisory_xact_lock(hashtext('k')), pg_advisory_xact_lock(hashtext('held'))");
+    blocker.run("BEGIN; SELECT pg_advisory_xact_lock(hashtext('deadline k')), pg_advisory_xact_lock(hashtext('deadline held'))");
     for _ in 0..3 {
         let start = Instant::now();
         let errors = [
             store
-                .acquire(&key("k"), &id(), ttl(60_000), None)
+                .acquire(&key("deadline k"), &id(), ttl(60_000), None)
                 .map(drop)
                 .expect_err("a wait"),
             store
@@ -347,8 +347,11 @@ fn a_wait_ends_with_the_deadline_and_leaves_nothing() {
         (server.waiting("deadline") == 0).then_some(())
     });
     blocker.run("COMMIT");
-    assert!(!slow.is_locked(&key("k"), None).expect("an answer"));
-    assert!(slow.is_locked(&key("held"), None).expect("an answer"));
+    assert!(!slow.is_locked(&key("deadline k"), None).expect("an answer"));
+    assert!(
+        slow.is_locked(&key("deadline held"), None)
+            .expect("an answer")
+    );
 }
 
 #[test]
@@ -365,11 +368,12 @@ fn cancel_ends_the_call_and_the_query() {
         );
     }
     let mut blocker = server.session();
-    blocker.run("BEGIN; SELECT pg_advisory_xact_lock(hashtext('k'))");
+    blocker.run("BEGIN; SELECT pg_advisory_xact_lock(hashtext('cancel k'))");
     within(Duration::from_millis(500), "cancel", || {
         let token = CancelToken::new();
         std::thread::scope(|scope| {
-            let call = scope.spawn(|| store.acquire(&key("k"), &id(), ttl(60_000), Some(&token)));
+            let call =
+                scope.spawn(|| store.acquire(&key("cancel k"), &id(), ttl(60_000), Some(&token)));
             server.wait_until_waiting("cancel", 1);
             let start = Instant::now();
             token.cancel();
@@ -388,7 +392,7 @@ fn cancel_ends_the_call_and_the_query() {
         assert!(start.elapsed() < Duration::from_secs(30));
     });
     blocker.run("COMMIT");
-    assert!(!store.is_locked(&key("k"), None).expect("an answer"));
+    assert!(!store.is_locked(&key("cancel k"), None).expect("an answer"));
 }
 
 #[test]
@@ -668,13 +672,13 @@ fn renewals_and_releases_have_a_connection_kept() {
             .operation_timeout(Duration::from_secs(2)),
     );
     let mut blocker = server.session();
-    blocker.run("BEGIN; SELECT pg_advisory_xact_lock(hashtext('k'))");
+    blocker.run("BEGIN; SELECT pg_advisory_xact_lock(hashtext('pool k'))");
     std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| store.acquire(&key("k"), &id(), ttl(1), None));
+        let waiting = scope.spawn(|| store.acquire(&key("pool k"), &id(), ttl(1), None));
         server.wait_until_waiting("pool", 1);
         let second = scope.spawn(|| {
             store.is_locked(
-                &key("k"),
+                &key("pool k"),
                 Some(&CancelToken::new().with_timeout(Duration::from_millis(200))),
             )
         });

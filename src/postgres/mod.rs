@@ -7,6 +7,7 @@ mod sessions;
 mod setup;
 mod sql;
 mod startup;
+mod watch;
 mod wire;
 
 use std::fmt;
@@ -19,10 +20,11 @@ pub(crate) use self::dsn::is_keyword_dsn;
 use self::sessions::Sessions;
 use self::wire::{Param, Row};
 use crate::backend::{
-    Absence, AcquireOutcome, Backend, Capabilities, ExtendOutcome, LookupBy, ReleaseOutcome,
+    Absence, AcquireOutcome, Backend, Capabilities, ExtendOutcome, LookupBy, ReleaseOutcome, Watch,
 };
 use crate::cancel::CancelToken;
 use crate::diagnostics::StoredLock;
+use crate::ear::{Ear, Freed, Wire};
 use crate::error::LockError;
 use crate::key::{Key, hash_key};
 use crate::keyspace::KeySpace;
@@ -52,7 +54,7 @@ const CLEANUP_BATCH: u32 = 100;
 /// store.setup_schema(None)?;
 /// # Ok::<(), syncguard::LockError>(())
 /// ```
-pub struct PostgresBackend(Arc<Inner>);
+pub struct PostgresBackend(Arc<Inner>, Ear);
 
 struct Inner {
     pid: u32,
@@ -81,13 +83,20 @@ impl PostgresBackend {
     /// `InvalidArgument` for a URL or an option that cannot be right; no part of the URL but an option's name is repeated.
     pub fn open(url: &str, options: &ClientOptions) -> Result<Self, LockError> {
         options.checked()?;
-        Ok(Self(Arc::new(Inner {
-            pid: std::process::id(),
+        let pid = std::process::id();
+        let inner = Arc::new(Inner {
+            pid,
             sessions: Sessions::new(url, options)?,
             keys: KeySpace::table(),
             operation_timeout: options.operation_timeout,
             cleanup: options.cleanup_in_is_locked.then(Cleanup::default),
-        })))
+        });
+        let sessions = Arc::clone(&inner);
+        let dial = move |limits: &Limits<'_>| -> Result<Box<dyn Wire>, LockError> {
+            Ok(Box::new(sessions.sessions.listener(limits)?))
+        };
+        let ear = Ear::new(pid, options.connect_timeout, Box::new(dial));
+        Ok(Self(inner, ear))
     }
 }
 
@@ -260,6 +269,11 @@ impl Backend for PostgresBackend {
 
     fn capabilities(&self) -> Capabilities {
         Capabilities::new("postgres")
+    }
+
+    /// One session listens for all who wait. Behind a pooler waiters poll.
+    fn watch(&self, key: &Key, freed: Freed) -> Option<Watch> {
+        self.1.watch(self.0.keys.lock(key).ok()?, freed)
     }
 
     fn check(&self, cancel: Option<&CancelToken>) -> Result<Vec<String>, LockError> {

@@ -5,7 +5,7 @@ CARGO ?= cargo
 FEATURES := redis postgres sqlite tls testkit
 # Tests of servers and bindings need these commands, from these Debian packages.
 TOOLS := redis-server:redis-server pgbouncer:pgbouncer pg_ctlcluster:postgresql cc:gcc g++:g++ setpriv:util-linux \
-         valgrind:valgrind cmake:cmake pkg-config:pkg-config
+         valgrind:valgrind cmake:cmake pkg-config:pkg-config ld:binutils go:golang-go
 
 include ffi/ffi.mk
 
@@ -42,6 +42,7 @@ torture:
 # Installs what is missing if it may, else says what to install.
 deps:
 	@missing=""; for t in $(TOOLS); do command -v $${t%%:*} >/dev/null 2>&1 || missing="$$missing $${t##*:}"; done; \
+	[ -e /usr/include/sqlite3.h ] || missing="$$missing libsqlite3-dev"; \
 	if [ -n "$$missing" ]; then \
 	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
 	    echo "installing:$$missing"; \

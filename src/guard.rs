@@ -258,7 +258,16 @@ impl Guard {
         let (leave, report) = held.life.begin_extend(held.now(), ttl, cancel, limit);
         held.after_loss(report);
         match leave {
-            Leave::Send(ttl, token) => heartbeat::extend(held, ttl, &token),
+            Leave::Send(ttl, token) => match heartbeat::extend(held, ttl, &token) {
+                // Not the caller but a release, or the loss of the lock, has ended it: there is nothing left to extend.
+                Err(e)
+                    if e.code() == ErrorCode::Aborted
+                        && !cancel.is_some_and(CancelToken::is_cancelled) =>
+                {
+                    Ok(false)
+                }
+                answer => answer,
+            },
             Leave::Absent => Ok(false),
             Leave::Stopped => Err(stopped(cancel).nothing_applied().for_key(&held.key)),
         }

@@ -98,17 +98,29 @@ impl Contender {
     }
 
     /// Callers of one key with a client each, as programs on several machines have.
-    pub fn rivals(&self, count: usize, key: &str, wait: Wait) -> Result<Vec<Box<dyn Caller>>, String> {
+    pub fn rivals(
+        &self,
+        count: usize,
+        key: &str,
+        wait: Wait,
+    ) -> Result<Vec<Box<dyn Caller>>, String> {
         (0..count)
             .map(|i| self.caller(&self.client(2)?, key, i, Some(wait)))
             .collect()
     }
 
     pub fn client(&self, pool: usize) -> Result<Client, String> {
-        Client::open_with(&self.url, &ClientOptions::new().pool_size(pool)).map_err(|e| e.to_string())
+        Client::open_with(&self.url, &ClientOptions::new().pool_size(pool))
+            .map_err(|e| e.to_string())
     }
 
-    fn caller(&self, client: &Client, key: &str, number: usize, wait: Option<Wait>) -> Result<Box<dyn Caller>, String> {
+    fn caller(
+        &self,
+        client: &Client,
+        key: &str,
+        number: usize,
+        wait: Option<Wait>,
+    ) -> Result<Box<dyn Caller>, String> {
         let bare = |e: String| format!("{}: {e}", self.kind);
         let mut caller: Box<dyn Caller> = match (&*self.kind, Target::of(&self.url)) {
             ("verbs", _) => Box::new(Verbs::new(client.clone(), key)?),
@@ -285,7 +297,12 @@ impl Statements {
 impl Caller for Statements {
     fn acquire(&mut self) -> Result<bool, String> {
         self.next = (self.next + 1) % self.ids.len();
-        sqlite::acquire(&self.connection, &self.key, &self.fence_key, &self.ids[self.next]);
+        sqlite::acquire(
+            &self.connection,
+            &self.key,
+            &self.fence_key,
+            &self.ids[self.next],
+        );
         Ok(true)
     }
 

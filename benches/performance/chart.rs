@@ -25,7 +25,10 @@ const STYLE: &str = "text{font:13px system-ui,sans-serif;fill:#1f2328}.t{font-we
 
 /// A chart. With `log`, lengths are logarithms: for values that lie decades apart.
 pub fn bars(title: &str, unit: &str, bars: &[Bar], log: bool) -> String {
-    let shown: Vec<&Bar> = bars.iter().filter(|b| b.figure.median.is_finite()).collect();
+    let shown: Vec<&Bar> = bars
+        .iter()
+        .filter(|b| b.figure.median.is_finite())
+        .collect();
     let most = shown.iter().map(|b| b.figure.high).fold(0.0, f64::max);
     let least = shown
         .iter()
@@ -76,10 +79,10 @@ pub fn bars(title: &str, unit: &str, bars: &[Bar], log: bool) -> String {
     }
     let bottom_line = TOP + ROW * shown.len() as f64;
     let scale = if log { ", logarithmic scale" } else { "" };
-    let _ = write!(
+    let _ = writeln!(
         out,
         "<path class=\"axis\" d=\"M{LEFT} {}V{bottom_line}\"/><text class=\"n\" x=\"{LEFT}\" y=\"{}\">{}{scale}; bar: median, whisker: quartiles; \
-         grey floor, blue syncguard, ochre peers</text></svg>\n",
+         grey floor, blue syncguard, ochre peers</text></svg>",
         TOP - 6.0,
         bottom_line + 20.0,
         escape(unit),
@@ -88,5 +91,7 @@ pub fn bars(title: &str, unit: &str, bars: &[Bar], log: bool) -> String {
 }
 
 fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
 }

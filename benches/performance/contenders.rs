@@ -40,12 +40,13 @@ fn own(name: &'static str, role: Role, kind: &str, url: &str, lacks: &'static st
         name,
         role,
         lacks,
-        command: ["worker", kind, url]
-            .iter()
-            .fold(vec![me.display().to_string()], |mut all, word| {
+        command: ["worker", kind, url].iter().fold(
+            vec![me.display().to_string()],
+            |mut all, word| {
                 all.push((*word).to_owned());
                 all
-            }),
+            },
+        ),
         waits: matches!(kind, "lock" | "advisory"),
         tunes: kind == "lock",
         missing: None,
@@ -53,7 +54,14 @@ fn own(name: &'static str, role: Role, kind: &str, url: &str, lacks: &'static st
 }
 
 /// A program that `benches/peers/setup` has built.
-fn built(name: &'static str, role: Role, program: &[&str], target: &str, tunes: bool, lacks: &'static str) -> Entry {
+fn built(
+    name: &'static str,
+    role: Role,
+    program: &[&str],
+    target: &str,
+    tunes: bool,
+    lacks: &'static str,
+) -> Entry {
     let folder = peers();
     let command: Vec<String> = program
         .iter()
@@ -95,11 +103,37 @@ const NOTHING: &str = "–";
 
 pub fn redis(url: &str, socket: &str) -> Vec<Entry> {
     vec![
-        own("floor: same EVALSHA", Role::Floor, "floor", url, "no library at all"),
-        own("syncguard verbs", Role::Us, "verbs", url, "renewal and waiting are the caller's"),
+        own(
+            "floor: same EVALSHA",
+            Role::Floor,
+            "floor",
+            url,
+            "no library at all",
+        ),
+        own(
+            "syncguard verbs",
+            Role::Us,
+            "verbs",
+            url,
+            "renewal and waiting are the caller's",
+        ),
         own("syncguard lock()", Role::Us, "lock", url, NOTHING),
-        built("C syncguard_lock", Role::Us, &["@/c/contender"], url, true, NOTHING),
-        built("Go syncguard", Role::Us, &["@/go/contender"], url, true, NOTHING),
+        built(
+            "C syncguard_lock",
+            Role::Us,
+            &["@/c/contender"],
+            url,
+            true,
+            NOTHING,
+        ),
+        built(
+            "Go syncguard",
+            Role::Us,
+            &["@/go/contender"],
+            url,
+            true,
+            NOTHING,
+        ),
         built(
             "redis-py Lock",
             Role::Peer,
@@ -145,11 +179,37 @@ pub fn redis(url: &str, socket: &str) -> Vec<Entry> {
 
 pub fn postgres(url: &str) -> Vec<Entry> {
     vec![
-        own("floor: same function calls", Role::Floor, "floor", url, "no library at all"),
-        own("syncguard verbs", Role::Us, "verbs", url, "renewal and waiting are the caller's"),
+        own(
+            "floor: same function calls",
+            Role::Floor,
+            "floor",
+            url,
+            "no library at all",
+        ),
+        own(
+            "syncguard verbs",
+            Role::Us,
+            "verbs",
+            url,
+            "renewal and waiting are the caller's",
+        ),
         own("syncguard lock()", Role::Us, "lock", url, NOTHING),
-        built("C syncguard_lock", Role::Us, &["@/c/contender"], url, true, NOTHING),
-        built("Go syncguard", Role::Us, &["@/go/contender"], url, true, NOTHING),
+        built(
+            "C syncguard_lock",
+            Role::Us,
+            &["@/c/contender"],
+            url,
+            true,
+            NOTHING,
+        ),
+        built(
+            "Go syncguard",
+            Role::Us,
+            &["@/go/contender"],
+            url,
+            true,
+            NOTHING,
+        ),
         own(
             "session advisory lock",
             Role::Peer,
@@ -169,8 +229,20 @@ pub fn postgres(url: &str) -> Vec<Entry> {
 
 pub fn sqlite(url: &str) -> Vec<Entry> {
     vec![
-        own("floor: same statements", Role::Floor, "floor", url, "no library at all"),
-        own("syncguard verbs", Role::Us, "verbs", url, "renewal and waiting are the caller's"),
+        own(
+            "floor: same statements",
+            Role::Floor,
+            "floor",
+            url,
+            "no library at all",
+        ),
+        own(
+            "syncguard verbs",
+            Role::Us,
+            "verbs",
+            url,
+            "renewal and waiting are the caller's",
+        ),
         own("syncguard lock()", Role::Us, "lock", url, NOTHING),
     ]
 }
@@ -222,7 +294,10 @@ impl Running {
             .map_err(|e| format!("{e} (asked: {request})"))?;
         answer
             .split_whitespace()
-            .map(|w| w.parse().map_err(|_| format!("{name}: {request}: not numbers: {answer}")))
+            .map(|w| {
+                w.parse()
+                    .map_err(|_| format!("{name}: {request}: not numbers: {answer}"))
+            })
             .collect()
     }
 

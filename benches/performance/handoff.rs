@@ -31,13 +31,19 @@ pub fn measure(bench: &mut Bench, server: &Server<'_>, entries: &[Entry]) {
             running[i].pin(&bench.cores, Place::Apart);
             let time = bench.plan.contend_time.as_millis();
             let asked = [
-                (&mut loops, format!("contend {CALLERS} {HOLD_US} {time} {wait}"), 8),
+                (
+                    &mut loops,
+                    format!("contend {CALLERS} {HOLD_US} {time} {wait}"),
+                    8,
+                ),
                 (&mut bursts, format!("burst {CALLERS} {HOLD_US} {wait}"), 2),
             ];
             for (into, request, numbers) in asked {
                 match running[i].ask(&request) {
                     Ok(answer) if answer.len() == numbers => into[n].push(answer),
-                    Ok(answer) => bench.page.trouble(format!("{}: answered {answer:?}", running[i].entry.name)),
+                    Ok(answer) => bench
+                        .page
+                        .trouble(format!("{}: answered {answer:?}", running[i].entry.name)),
                     Err(e) => bench.page.trouble(e),
                 }
             }
@@ -53,9 +59,19 @@ pub fn measure(bench: &mut Bench, server: &Server<'_>, entries: &[Entry]) {
             Figure::of(&values)
         };
         let looped = &loops[n];
-        let label = if entry.tunes { format!("{}, {wait}", entry.name) } else { entry.name.to_owned() };
+        let label = if entry.tunes {
+            format!("{}, {wait}", entry.name)
+        } else {
+            entry.name.to_owned()
+        };
         let drained = figure(&|b| b[0] / 1e6, &bursts[n]);
-        let show = |f: Figure| if f.median.is_finite() { f.show() } else { "–".to_owned() };
+        let show = |f: Figure| {
+            if f.median.is_finite() {
+                f.show()
+            } else {
+                "–".to_owned()
+            }
+        };
         rows.push(vec![
             label.clone(),
             show(figure(&|l| l[0] / l[1] * 1e9, looped)),
@@ -75,12 +91,29 @@ pub fn measure(bench: &mut Bench, server: &Server<'_>, entries: &[Entry]) {
     }
     bench.page.table(
         &[
-            "contender", "grants/s", "to another caller, %", "handoff p50 ms", "handoff p99 ms", "fewest per caller",
-            "most per caller", "gave up", "burst of 8 drained, ms",
+            "contender",
+            "grants/s",
+            "to another caller, %",
+            "handoff p50 ms",
+            "handoff p99 ms",
+            "fewest per caller",
+            "most per caller",
+            "gave up",
+            "burst of 8 drained, ms",
         ],
         &rows,
     );
-    let title = format!("{}: from one's release to another's grant (p50)", server.name);
+    let title = format!(
+        "{}: from one's release to another's grant (p50)",
+        server.name
+    );
     let svg = chart::bars(&title, "ms, less is better", &bars, true);
-    bench.page.chart(&format!("{}-handoff", server.name.split(' ').next().unwrap_or("x").to_lowercase()), &title, svg);
+    bench.page.chart(
+        &format!(
+            "{}-handoff",
+            server.name.split(' ').next().unwrap_or("x").to_lowercase()
+        ),
+        &title,
+        svg,
+    );
 }

@@ -21,14 +21,37 @@ pub fn facts() -> Vec<(String, String)> {
     let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let kib: u64 = memory
         .lines()
-        .find_map(|l| l.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB")?.trim().parse().ok())
+        .find_map(|l| {
+            l.strip_prefix("MemTotal:")?
+                .trim()
+                .strip_suffix(" kB")?
+                .trim()
+                .parse()
+                .ok()
+        })
         .unwrap_or(0);
     let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let mut facts = vec![
-        ("CPU".to_owned(), format!("{}, {cores} cores, {} MHz", field("model name"), field("cpu MHz"))),
-        ("memory".to_owned(), format!("{:.1} GiB", kib as f64 / 1048576.0)),
+        (
+            "CPU".to_owned(),
+            format!(
+                "{}, {cores} cores, {} MHz",
+                field("model name"),
+                field("cpu MHz")
+            ),
+        ),
+        (
+            "memory".to_owned(),
+            format!("{:.1} GiB", kib as f64 / 1048576.0),
+        ),
         ("kernel".to_owned(), line("uname", &["-srm"])),
-        ("load before the run".to_owned(), load.split_whitespace().take(3).collect::<Vec<_>>().join(" ")),
+        (
+            "load before the run".to_owned(),
+            load.split_whitespace()
+                .take(3)
+                .collect::<Vec<_>>()
+                .join(" "),
+        ),
         ("syncguard".to_owned(), revision()),
         ("rustc".to_owned(), line("rustc", &["--version"])),
     ];

@@ -62,7 +62,9 @@ impl Server<'_> {
 
 impl Bench {
     fn wants(&self, section: &str) -> bool {
-        self.only.as_ref().is_none_or(|all| all.iter().any(|s| s == section))
+        self.only
+            .as_ref()
+            .is_none_or(|all| all.iter().any(|s| s == section))
     }
 
     fn target(&mut self, what: &str, target: &str, measured: Figure, met: bool) {
@@ -82,7 +84,10 @@ impl Bench {
 }
 
 fn main() -> ExitCode {
-    let args: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
+    let args: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|a| a != "--bench")
+        .collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     match &words[..] {
         ["serve", kind, ..] => {
@@ -137,12 +142,18 @@ fn main() -> ExitCode {
 fn run(bench: &mut Bench) -> Result<(), String> {
     let memory = Path::new("/dev/shm");
     let disk = std::env::temp_dir();
-    let settings = ["fsync=on", "max_connections=500", "shared_buffers=256MB", "max_wal_size=4GB"];
+    let settings = [
+        "fsync=on",
+        "max_connections=500",
+        "shared_buffers=256MB",
+        "max_wal_size=4GB",
+    ];
     let redis = Served::redis()?;
     let on_disk = Served::postgres(&disk, &settings)?;
     let on_tmpfs = Served::postgres(memory, &settings)?;
     for server in [&on_disk, &on_tmpfs] {
-        let store = PostgresBackend::open(&server.postgres_url(), &ClientOptions::new()).map_err(|e| e.to_string())?;
+        let store = PostgresBackend::open(&server.postgres_url(), &ClientOptions::new())
+            .map_err(|e| e.to_string())?;
         store.setup_schema(None).map_err(|e| e.to_string())?;
     }
     let sqlite_disk = tempfile::tempdir().map_err(|e| e.to_string())?;
@@ -153,11 +164,25 @@ fn run(bench: &mut Bench) -> Result<(), String> {
     let redis_entries = contenders::redis(&redis_url, &redis.socket.display().to_string());
     let disk_entries = contenders::postgres(&on_disk.postgres_url());
     let tmpfs_entries = contenders::postgres(&on_tmpfs.postgres_url());
-    let redis_server = Server { name: "Redis", pid: Some(redis.pid()) };
-    let disk_server = Server { name: "Postgres on disk", pid: Some(on_disk.pid()) };
-    let tmpfs_server = Server { name: "Postgres on tmpfs", pid: Some(on_tmpfs.pid()) };
+    let redis_server = Server {
+        name: "Redis",
+        pid: Some(redis.pid()),
+    };
+    let disk_server = Server {
+        name: "Postgres on disk",
+        pid: Some(on_disk.pid()),
+    };
+    let tmpfs_server = Server {
+        name: "Postgres on tmpfs",
+        pid: Some(on_tmpfs.pid()),
+    };
 
-    head(bench, &[("Redis", &redis.version), ("Postgres", &on_disk.version)], &disk, memory);
+    head(
+        bench,
+        &[("Redis", &redis.version), ("Postgres", &on_disk.version)],
+        &disk,
+        memory,
+    );
 
     if bench.wants("paired") {
         bench.page.heading(2, "What the library adds");
@@ -170,21 +195,68 @@ fn run(bench: &mut Bench) -> Result<(), String> {
         );
         bench.page.prose(&text);
         let mut rows = Vec::new();
-        let stores: [(&str, &Server<'_>, String, &[&str]); 5] = [
-            ("Redis", &redis_server, redis_url.clone(), &["floor", "verbs", "lock"]),
-            ("Postgres on disk", &disk_server, on_disk.postgres_url(), &["floor", "verbs", "lock", "eight-trips"]),
-            ("Postgres on tmpfs", &tmpfs_server, on_tmpfs.postgres_url(), &["floor", "verbs", "lock", "eight-trips"]),
-            ("SQLite on disk", &Server { name: "", pid: None }, sqlite_url(sqlite_disk.path()), &["verbs", "floor", "lock"]),
-            ("SQLite on tmpfs", &Server { name: "", pid: None }, sqlite_url(sqlite_tmpfs.path()), &["verbs", "floor", "lock"]),
+        let stores: [(&str, &Server<'_>, String, &[&str]); 6] = [
+            (
+                "Redis",
+                &redis_server,
+                redis_url.clone(),
+                &["floor", "verbs", "lock"],
+            ),
+            (
+                "Postgres on disk",
+                &disk_server,
+                on_disk.postgres_url(),
+                &["floor", "verbs", "lock", "eight-trips"],
+            ),
+            (
+                "Postgres on tmpfs",
+                &tmpfs_server,
+                on_tmpfs.postgres_url(),
+                &["floor", "verbs", "lock", "eight-trips"],
+            ),
+            (
+                "Postgres on tmpfs, across cores",
+                &tmpfs_server,
+                on_tmpfs.postgres_url(),
+                &["floor", "verbs", "lock", "eight-trips"],
+            ),
+            (
+                "SQLite on disk",
+                &Server {
+                    name: "",
+                    pid: None,
+                },
+                sqlite_url(sqlite_disk.path()),
+                &["verbs", "floor", "lock"],
+            ),
+            (
+                "SQLite on tmpfs",
+                &Server {
+                    name: "",
+                    pid: None,
+                },
+                sqlite_url(sqlite_tmpfs.path()),
+                &["verbs", "floor", "lock"],
+            ),
         ];
         for (name, server, url, kinds) in stores {
-            server.pin(&bench.cores, Place::Together);
-            pin::me(&bench.cores.client(Place::Together));
+            let place = if name.ends_with("across cores") {
+                Place::Apart
+            } else {
+                Place::Together
+            };
+            server.pin(&bench.cores, place);
+            pin::me(&bench.cores.client(place));
             let rounds = paired::rounds(bench, kinds, &url);
             pin::me(&bench.cores.client(Place::Apart));
-            let Some(rounds) = bench.tried(name, rounds) else { continue };
+            let Some(rounds) = bench.tried(name, rounds) else {
+                continue;
+            };
             let of = |kind: &str| kinds.iter().position(|k| *k == kind).map(|i| &rounds[i]);
-            let (Some(floor), Some(verbs), Some(lock)) = (of("floor"), of("verbs"), of("lock")) else { continue };
+            let (Some(floor), Some(verbs), Some(lock)) = (of("floor"), of("verbs"), of("lock"))
+            else {
+                continue;
+            };
             let (ba, cb) = (ratio(verbs, floor), ratio(lock, verbs));
             let extra: Vec<f64> = lock.iter().zip(verbs).map(|(l, v)| l - v).collect();
             let extra = Figure::of(&extra);
@@ -196,11 +268,26 @@ fn run(bench: &mut Bench) -> Result<(), String> {
                 ba.show(),
                 cb.show(),
                 extra.show(),
+                of("eight-trips").map_or("–".to_owned(), |e| Figure::of(e).show()),
             ]);
-            let limit = if name.starts_with("SQLite") { 1.15 } else { 1.05 };
-            bench.target(&format!("{name}: verbs ÷ floor, p50"), &format!("≤ {limit}"), ba, ba.median <= limit);
+            let limit = if name.starts_with("SQLite") {
+                1.15
+            } else {
+                1.05
+            };
+            bench.target(
+                &format!("{name}: verbs ÷ floor, p50"),
+                &format!("≤ {limit}"),
+                ba,
+                ba.median <= limit,
+            );
             if name == "Redis" {
-                bench.target("Redis: lock() ÷ verbs, p50", "≤ 1.05", cb, cb.median <= 1.05);
+                bench.target(
+                    "Redis: lock() ÷ verbs, p50",
+                    "≤ 1.05",
+                    cb,
+                    cb.median <= 1.05,
+                );
             }
             bench.target(
                 &format!("{name}: lock() − verbs, µs"),
@@ -210,11 +297,25 @@ fn run(bench: &mut Bench) -> Result<(), String> {
             );
             if let Some(eight) = of("eight-trips") {
                 let gain = ratio(eight, verbs);
-                bench.target(&format!("{name}: eight trips ÷ verbs, p50"), "≥ 3", gain, gain.median >= 3.0);
+                bench.target(
+                    &format!("{name}: eight trips ÷ verbs, p50"),
+                    "≥ 3",
+                    gain,
+                    gain.median >= 3.0,
+                );
             }
         }
         bench.page.table(
-            &["store", "floor µs", "verbs µs", "lock() + drop µs", "verbs ÷ floor", "lock() ÷ verbs", "lock() − verbs µs"],
+            &[
+                "store",
+                "floor µs",
+                "verbs µs",
+                "lock() + drop µs",
+                "verbs ÷ floor",
+                "lock() ÷ verbs",
+                "lock() − verbs µs",
+                "eight trips µs",
+            ],
             &rows,
         );
     }
@@ -235,7 +336,15 @@ fn run(bench: &mut Bench) -> Result<(), String> {
         let rows = uncontended::measure(bench, &tmpfs_server, &tmpfs_entries, &CALLERS);
         throughput_targets(bench, "Postgres on tmpfs", &rows);
         let entries = contenders::sqlite(&sqlite_url(sqlite_disk.path()));
-        uncontended::measure(bench, &Server { name: "SQLite on disk", pid: None }, &entries, &[1]);
+        uncontended::measure(
+            bench,
+            &Server {
+                name: "SQLite on disk",
+                pid: None,
+            },
+            &entries,
+            &[1],
+        );
     }
 
     if bench.wants("handoff") {
@@ -252,7 +361,14 @@ fn run(bench: &mut Bench) -> Result<(), String> {
         handoff::measure(bench, &redis_server, &redis_entries);
         handoff::measure(bench, &tmpfs_server, &tmpfs_entries);
         let entries = contenders::sqlite(&sqlite_url(sqlite_disk.path()));
-        handoff::measure(bench, &Server { name: "SQLite on disk", pid: None }, &entries);
+        handoff::measure(
+            bench,
+            &Server {
+                name: "SQLite on disk",
+                pid: None,
+            },
+            &entries,
+        );
     }
 
     if bench.wants("waiting") {
@@ -264,9 +380,13 @@ fn run(bench: &mut Bench) -> Result<(), String> {
             bench.plan.wait_window.as_millis()
         );
         bench.page.prose(&text);
-        waiting::measure(bench, &redis_server, &redis_entries, &mut || redis_requests(&redis), &mut || {
-            redis_cli(&redis, &["FLUSHALL"]).map(drop)
-        });
+        waiting::measure(
+            bench,
+            &redis_server,
+            &redis_entries,
+            &mut || redis_requests(&redis),
+            &mut || redis_cli(&redis, &["FLUSHALL"]).map(drop),
+        );
         let mut admin = pgraw::Session::open(&on_tmpfs.postgres_socket())?;
         let mut last = 0.0;
         let mut cleaner = pgraw::Session::open(&on_tmpfs.postgres_socket())?;
@@ -276,7 +396,10 @@ fn run(bench: &mut Bench) -> Result<(), String> {
             &tmpfs_entries,
             &mut || {
                 let rows = admin.simple("SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = 'postgres'")?;
-                let total: f64 = rows.first().and_then(|r| r[0].as_deref()?.parse().ok()).ok_or("no count")?;
+                let total: f64 = rows
+                    .first()
+                    .and_then(|r| r[0].as_deref()?.parse().ok())
+                    .ok_or("no count")?;
                 Ok(total - std::mem::replace(&mut last, total))
             },
             &mut || cleaner.simple("DELETE FROM syncguard_locks").map(drop),
@@ -287,14 +410,37 @@ fn run(bench: &mut Bench) -> Result<(), String> {
         bench.page.heading(2, "Scale");
         bench.page.prose("One cycle of the verbs with that many other locks held, one caller, interleaved rounds.");
         let counts = bench.plan.others;
-        scale::measure(bench, &redis_server, &|n| scale::redis(&redis.socket, counts, n));
+        scale::measure(bench, &redis_server, &|n| {
+            scale::redis(&redis.socket, counts, n)
+        });
         let url = on_tmpfs.postgres_url();
-        let grown = scale::measure(bench, &tmpfs_server, &|n| scale::postgres(&url, &on_tmpfs.postgres_socket(), n));
+        let grown = scale::measure(bench, &tmpfs_server, &|n| {
+            scale::postgres(&url, &on_tmpfs.postgres_socket(), n)
+        });
         if let (Some(grown), Some(most)) = (grown, counts.last()) {
-            let figure = Figure { median: grown, low: grown, high: grown };
-            bench.target(&format!("Postgres: cycle beside {} other locks ÷ none", number(*most as f64)), "≤ 1.3", figure, grown <= 1.3);
+            let figure = Figure {
+                median: grown,
+                low: grown,
+                high: grown,
+            };
+            bench.target(
+                &format!(
+                    "Postgres: cycle beside {} other locks ÷ none",
+                    number(*most as f64)
+                ),
+                "≤ 1.3",
+                figure,
+                grown <= 1.3,
+            );
         }
-        scale::measure(bench, &Server { name: "SQLite on tmpfs", pid: None }, &|n| scale::sqlite(sqlite_tmpfs.path(), n));
+        scale::measure(
+            bench,
+            &Server {
+                name: "SQLite on tmpfs",
+                pid: None,
+            },
+            &|n| scale::sqlite(sqlite_tmpfs.path(), n),
+        );
     }
 
     if bench.wants("longrun") {
@@ -313,9 +459,17 @@ fn run(bench: &mut Bench) -> Result<(), String> {
                 number(last)
             );
             bench.page.prose(&text);
-            let part = Figure { median: last / first, low: last / first, high: last / first };
+            let part = Figure {
+                median: last / first,
+                low: last / first,
+                high: last / first,
+            };
             bench.target(
-                &format!("Postgres: last {} of {} cycles ÷ first", number(edge as f64), number(cycles as f64)),
+                &format!(
+                    "Postgres: last {} of {} cycles ÷ first",
+                    number(edge as f64),
+                    number(cycles as f64)
+                ),
                 "≥ 0.8",
                 part,
                 part.median >= 0.8,
@@ -337,10 +491,15 @@ fn head(bench: &mut Bench, versions: &[(&str, &String)], disk: &Path, memory: &P
                     its quartiles in brackets; ratios to the floor are medians of the rounds' ratios. A cycle is one acquire and one release."
         .to_owned();
     if bench.plan.quick {
-        text.push_str("\n\n**A quick run: it shows that everything works, and its figures mean nothing.**");
+        text.push_str(
+            "\n\n**A quick run: it shows that everything works, and its figures mean nothing.**",
+        );
     }
     bench.page.prose(&text);
-    let mut rows: Vec<Vec<String>> = machine::facts().into_iter().map(|(n, v)| vec![n, v]).collect();
+    let mut rows: Vec<Vec<String>> = machine::facts()
+        .into_iter()
+        .map(|(n, v)| vec![n, v])
+        .collect();
     for (name, version) in versions {
         rows.push(vec![(*name).to_owned(), (*version).clone()]);
     }
@@ -397,7 +556,9 @@ fn guards(bench: &mut Bench, url: &str, server: &Server<'_>) {
     );
     server.pin(&bench.cores, Place::Apart);
     let entries = contenders::redis(url, "");
-    let Some(entry) = entries.iter().find(|e| e.name == "syncguard lock()") else { return };
+    let Some(entry) = entries.iter().find(|e| e.name == "syncguard lock()") else {
+        return;
+    };
     let mut rows = Vec::new();
     for &count in bench.plan.guards {
         for (mode, shown) in [("quiet", "not yet renewing"), ("beating", "renewing")] {
@@ -408,7 +569,9 @@ fn guards(bench: &mut Bench, url: &str, server: &Server<'_>) {
                     r.pin(&bench.cores, Place::Apart);
                     r.ask(&format!("hold {count} {mode}"))
                 });
-                let Some(answer) = bench.tried("guards", answer) else { continue };
+                let Some(answer) = bench.tried("guards", answer) else {
+                    continue;
+                };
                 bytes.push(answer[0]);
                 threads.push(answer[1]);
                 // The locks of a process that was ended would be in the way of the next.
@@ -423,7 +586,10 @@ fn guards(bench: &mut Bench, url: &str, server: &Server<'_>) {
             ]);
         }
     }
-    bench.page.table(&["guards", "heartbeat", "bytes per guard", "threads"], &rows);
+    bench.page.table(
+        &["guards", "heartbeat", "bytes per guard", "threads"],
+        &rows,
+    );
 }
 
 fn long_run(url: &str, cycles: usize, edge: usize) -> Result<(f64, f64), String> {
@@ -445,13 +611,18 @@ fn long_run(url: &str, cycles: usize, edge: usize) -> Result<(f64, f64), String>
 
 /// A plain loop of one contender, for a profiler.
 fn profile(kind: &str, url: &str, cycles: &str) -> ExitCode {
-    let result = Contender::new(kind, url).and_then(|c| c.crowd(1)).and_then(|mut crowd| {
-        for _ in 0..cycles.parse().unwrap_or(0) {
-            crowd[0].acquire()?;
-            crowd[0].release()?;
-        }
-        Ok(())
-    });
+    let result = Client::open(url)
+        .and_then(|c| c.setup_schema())
+        .map_err(|e| e.to_string())
+        .and_then(|()| Contender::new(kind, url))
+        .and_then(|c| c.crowd(1))
+        .and_then(|mut crowd| {
+            for _ in 0..cycles.parse().unwrap_or(0) {
+                crowd[0].acquire()?;
+                crowd[0].release()?;
+            }
+            Ok(())
+        });
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
@@ -477,7 +648,9 @@ fn redis_call(socket: &Path, command: &[&str]) -> Result<String, String> {
     for word in command {
         out.push_str(&format!("${}\r\n{word}\r\n", word.len()));
     }
-    stream.write_all(out.as_bytes()).map_err(|e| e.to_string())?;
+    stream
+        .write_all(out.as_bytes())
+        .map_err(|e| e.to_string())?;
     let mut reply = Vec::new();
     let mut buffer = [0; 16 * 1024];
     while session::Protocol::Redis.answers(&reply) < 1 {
@@ -495,7 +668,11 @@ fn redis_requests(server: &Served) -> Result<f64, String> {
     let (mut scripts, mut all) = (0.0, 0.0);
     for line in info.lines().filter_map(|l| l.strip_prefix("cmdstat_")) {
         let (name, rest) = line.split_once(":calls=").unwrap_or((line, "0"));
-        let calls: f64 = rest.split(',').next().and_then(|n| n.parse().ok()).unwrap_or(0.0);
+        let calls: f64 = rest
+            .split(',')
+            .next()
+            .and_then(|n| n.parse().ok())
+            .unwrap_or(0.0);
         match name {
             "info" | "config|resetstat" => {}
             "eval" | "evalsha" => {

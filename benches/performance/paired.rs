@@ -14,10 +14,18 @@ pub fn rounds(bench: &Bench, kinds: &[&str], url: &str) -> Result<Vec<Vec<f64>>,
         // Every one has a key of its own, and so does its neighbour.
         callers.push(contender.crowd(n + 1)?.pop().ok_or("no caller")?);
     }
-    interleave(&mut callers, bench.plan.paired_rounds, bench.plan.paired_cycles)
+    interleave(
+        &mut callers,
+        bench.plan.paired_rounds,
+        bench.plan.paired_cycles,
+    )
 }
 
-pub fn interleave(callers: &mut [Box<dyn Caller>], rounds: usize, cycles: usize) -> Result<Vec<Vec<f64>>, String> {
+pub fn interleave(
+    callers: &mut [Box<dyn Caller>],
+    rounds: usize,
+    cycles: usize,
+) -> Result<Vec<Vec<f64>>, String> {
     let mut medians = vec![Vec::new(); callers.len()];
     for round in 0..=rounds {
         let mut times = vec![Vec::with_capacity(cycles); callers.len()];

@@ -182,7 +182,9 @@ impl Caller for EightTrips {
             "SELECT lock_id, expires_at_ms FROM syncguard_locks WHERE key = $1 FOR UPDATE",
             &[key],
         )?;
-        let expires = held.first().and_then(|r| r[1].as_deref()?.parse::<i64>().ok());
+        let expires = held
+            .first()
+            .and_then(|r| r[1].as_deref()?.parse::<i64>().ok());
         if expires.is_some_and(|at| at > now - 1000) {
             s.simple("ROLLBACK")?;
             return Ok(false);
@@ -228,7 +230,10 @@ impl Caller for EightTrips {
         if found.is_empty() {
             return Err("the eight trips lost their lock".to_owned());
         }
-        s.run("DELETE FROM syncguard_locks WHERE lock_id = $1", &[id.as_str()])?;
+        s.run(
+            "DELETE FROM syncguard_locks WHERE lock_id = $1",
+            &[id.as_str()],
+        )?;
         s.simple("COMMIT")?;
         Ok(())
     }

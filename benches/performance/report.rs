@@ -13,7 +13,8 @@ pub struct Page {
 impl Page {
     pub fn heading(&mut self, level: usize, title: &str) {
         println!("\n{title}\n{}", "=".repeat(title.chars().count()));
-        self.text.push_str(&format!("\n{} {title}\n", "#".repeat(level)));
+        self.text
+            .push_str(&format!("\n{} {title}\n", "#".repeat(level)));
     }
 
     pub fn prose(&mut self, text: &str) {
@@ -25,7 +26,11 @@ impl Page {
         let widths: Vec<usize> = (0..columns.len())
             .map(|i| {
                 let cells = rows.iter().filter_map(|r| r.get(i));
-                cells.map(|c| c.chars().count()).chain([columns[i].chars().count()]).max().unwrap_or(0)
+                cells
+                    .map(|c| c.chars().count())
+                    .chain([columns[i].chars().count()])
+                    .max()
+                    .unwrap_or(0)
             })
             .collect();
         let line = |cells: Vec<&str>| {
@@ -37,16 +42,26 @@ impl Page {
         };
         println!("  {}", line(columns.to_vec()).join("  ").trim_end());
         for row in rows {
-            println!("  {}", line(row.iter().map(String::as_str).collect()).join("  ").trim_end());
+            println!(
+                "  {}",
+                line(row.iter().map(String::as_str).collect())
+                    .join("  ")
+                    .trim_end()
+            );
         }
-        self.text.push_str(&format!("\n| {} |\n|{}\n", columns.join(" | "), "---|".repeat(columns.len())));
+        self.text.push_str(&format!(
+            "\n| {} |\n|{}\n",
+            columns.join(" | "),
+            "---|".repeat(columns.len())
+        ));
         for row in rows {
             self.text.push_str(&format!("| {} |\n", row.join(" | ")));
         }
     }
 
     pub fn chart(&mut self, name: &str, alt: &str, svg: String) {
-        self.text.push_str(&format!("\n![{alt}](charts/{name}.svg)\n"));
+        self.text
+            .push_str(&format!("\n![{alt}](charts/{name}.svg)\n"));
         self.charts.push((name.to_owned(), svg));
     }
 

@@ -19,13 +19,22 @@ const HELD_FOR: Duration = Duration::from_secs(24 * 3600);
 const BATCH: u64 = 1_000;
 
 /// Fills the store once per count and makes a caller beside each.
-pub fn measure(bench: &mut Bench, server: &Server<'_>, fill: &dyn Fn(u64) -> Result<Box<dyn Caller>, String>) -> Option<f64> {
+pub fn measure(
+    bench: &mut Bench,
+    server: &Server<'_>,
+    fill: &dyn Fn(u64) -> Result<Box<dyn Caller>, String>,
+) -> Option<f64> {
     let counts = bench.plan.others;
     let result = (|| {
-        let mut callers: Vec<Box<dyn Caller>> = counts.iter().map(|n| fill(*n)).collect::<Result<_, _>>()?;
+        let mut callers: Vec<Box<dyn Caller>> =
+            counts.iter().map(|n| fill(*n)).collect::<Result<_, _>>()?;
         server.pin(&bench.cores, Place::Together);
         pin::me(&bench.cores.client(Place::Together));
-        interleave(&mut callers, bench.plan.paired_rounds.max(15), bench.plan.scale_cycles)
+        interleave(
+            &mut callers,
+            bench.plan.paired_rounds.max(15),
+            bench.plan.scale_cycles,
+        )
     })();
     pin::me(&bench.cores.client(Place::Apart));
     match result {
@@ -42,7 +51,9 @@ pub fn measure(bench: &mut Bench, server: &Server<'_>, fill: &dyn Fn(u64) -> Res
                     ]
                 })
                 .collect();
-            bench.page.table(&["store", "other locks held", "p50 µs", "÷ none"], &rows);
+            bench
+                .page
+                .table(&["store", "other locks held", "p50 µs", "÷ none"], &rows);
             rounds.last().map(|r| ratio(r, &rounds[0]).median)
         }
         Err(e) => {
@@ -62,7 +73,9 @@ pub fn redis(socket: &Path, counts: &[u64], count: u64) -> Result<Box<dyn Caller
     let database = counts.iter().position(|n| *n == count).unwrap_or(0) + 1;
     let recording = Recording::make(Protocol::Redis, socket, 0, HELD_FOR, &options)?;
     let mut stream = UnixStream::connect(socket).map_err(text)?;
-    stream.set_read_timeout(Some(Duration::from_secs(60))).map_err(text)?;
+    stream
+        .set_read_timeout(Some(Duration::from_secs(60)))
+        .map_err(text)?;
     let mut send = |bytes: &[u8], answers: usize| -> Result<(), String> {
         stream.write_all(bytes).map_err(text)?;
         let mut reply = Vec::new();
@@ -77,14 +90,20 @@ pub fn redis(socket: &Path, counts: &[u64], count: u64) -> Result<Box<dyn Caller
         Ok(())
     };
     let word = database.to_string();
-    send(format!("*2\r\n$6\r\nSELECT\r\n${}\r\n{word}\r\n", word.len()).as_bytes(), 1)?;
+    send(
+        format!("*2\r\n$6\r\nSELECT\r\n${}\r\n{word}\r\n", word.len()).as_bytes(),
+        1,
+    )?;
     for batch in 0..count / BATCH {
         let numbers = batch * BATCH..(batch + 1) * BATCH;
         let requests: Vec<u8> = numbers.flat_map(|n| recording.acquire_of(n)).collect();
         send(&requests, BATCH as usize)?;
     }
     let url = format!("redis+unix://{}?db={database}", socket.display());
-    Ok(Box::new(Verbs::new(RedisBackend::open(&url, &options).map_err(text)?, "bench")?))
+    Ok(Box::new(Verbs::new(
+        RedisBackend::open(&url, &options).map_err(text)?,
+        "bench",
+    )?))
 }
 
 /// Each count in a schema of its own.

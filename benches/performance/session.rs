@@ -9,7 +9,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use syncguard::{AcquireOutcome, Backend, ClientOptions, Key, LockId, PostgresBackend, RedisBackend, Ttl};
+use syncguard::{
+    AcquireOutcome, Backend, ClientOptions, Key, LockId, PostgresBackend, RedisBackend, Ttl,
+};
 
 use super::callers::{Caller, ids};
 
@@ -40,7 +42,13 @@ pub struct Recording {
 
 impl Recording {
     /// Records the library on a server that listens on `socket`; `port` only gives a Postgres socket its name.
-    pub fn make(protocol: Protocol, socket: &Path, port: u16, ttl: Duration, options: &ClientOptions) -> Result<Self, String> {
+    pub fn make(
+        protocol: Protocol,
+        socket: &Path,
+        port: u16,
+        ttl: Duration,
+        options: &ClientOptions,
+    ) -> Result<Self, String> {
         let dir = tempfile::tempdir().map_err(|e| e.to_string())?;
         let (relay, url) = match protocol {
             Protocol::Redis => {
@@ -50,15 +58,22 @@ impl Recording {
             }
             Protocol::Postgres => (
                 dir.path().join(format!(".s.PGSQL.{port}")),
-                format!("postgres://postgres@/postgres?host={}&port={port}", dir.path().display()),
+                format!(
+                    "postgres://postgres@/postgres?host={}&port={port}",
+                    dir.path().display()
+                ),
             ),
         };
         let listener = UnixListener::bind(&relay).map_err(|e| e.to_string())?;
         let socket = socket.to_owned();
         let writer = std::thread::spawn(move || relay_one(&listener, &socket));
         let backend: Box<dyn Backend> = match protocol {
-            Protocol::Redis => Box::new(RedisBackend::open(&url, options).map_err(|e| e.to_string())?),
-            Protocol::Postgres => Box::new(PostgresBackend::open(&url, options).map_err(|e| e.to_string())?),
+            Protocol::Redis => {
+                Box::new(RedisBackend::open(&url, options).map_err(|e| e.to_string())?)
+            }
+            Protocol::Postgres => {
+                Box::new(PostgresBackend::open(&url, options).map_err(|e| e.to_string())?)
+            }
         };
         let id = LockId::random().map_err(|e| e.to_string())?;
         let key = Key::new(KEY).map_err(|e| e.to_string())?;
@@ -72,7 +87,10 @@ impl Recording {
             let _ = backend.release(&id, None).map_err(|e| e.to_string())?;
         }
         drop(backend);
-        let exchanges = writer.join().map_err(|_| "the relay died")?.map_err(|e| e.to_string())?;
+        let exchanges = writer
+            .join()
+            .map_err(|_| "the relay died")?
+            .map_err(|e| e.to_string())?;
         let mut setup: Vec<Exchange> = exchanges
             .into_iter()
             .map(|(request, reply)| Exchange {
@@ -184,14 +202,20 @@ impl Caller for Replay {
         let id = self.ids[self.next];
         self.acquire.put(id.as_str());
         self.release.put(id.as_str());
-        self.stream.write_all(&self.acquire.bytes).map_err(|e| e.to_string())?;
+        self.stream
+            .write_all(&self.acquire.bytes)
+            .map_err(|e| e.to_string())?;
         let n = self.answer(self.recording.acquire.answers)?;
-        self.recording.protocol.check(&self.input[..n], b"*3\r\n:1\r\n")?;
+        self.recording
+            .protocol
+            .check(&self.input[..n], b"*3\r\n:1\r\n")?;
         Ok(true)
     }
 
     fn release(&mut self) -> Result<(), String> {
-        self.stream.write_all(&self.release.bytes).map_err(|e| e.to_string())?;
+        self.stream
+            .write_all(&self.release.bytes)
+            .map_err(|e| e.to_string())?;
         let n = self.answer(self.recording.release.answers)?;
         self.recording.protocol.check(&self.input[..n], b":1\r\n")
     }
@@ -236,14 +260,22 @@ impl Protocol {
         if good {
             return Ok(());
         }
-        Err(format!("the floor was refused: {}", String::from_utf8_lossy(bytes)))
+        Err(format!(
+            "the floor was refused: {}",
+            String::from_utf8_lossy(bytes)
+        ))
     }
 }
 
 /// The length of the reply at the beginning, if it is whole.
 fn skip_reply(bytes: &[u8]) -> Option<usize> {
     let line = bytes.windows(2).position(|w| w == b"\r\n")? + 2;
-    let number = || std::str::from_utf8(&bytes[1..line - 2]).ok()?.parse::<i64>().ok();
+    let number = || {
+        std::str::from_utf8(&bytes[1..line - 2])
+            .ok()?
+            .parse::<i64>()
+            .ok()
+    };
     match bytes[0] {
         b'$' => {
             let n = usize::try_from(number()?).map_or(0, |n| n + 2);

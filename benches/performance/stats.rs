@@ -45,7 +45,7 @@ pub fn number(value: f64) -> String {
                 n => format!("{} {} {tail}", &head[..n - 3], &head[n - 3..]),
             };
         }
-        v if v >= 100.0 => 0,
+        v if v >= 100.0 || value.fract() == 0.0 => 0,
         v if v >= 10.0 => 1,
         _ => 2,
     };

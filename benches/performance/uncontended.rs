@@ -22,7 +22,12 @@ pub struct Measured {
 }
 
 /// Measures and reports; the rows are for the targets.
-pub fn measure(bench: &mut Bench, server: &Server<'_>, entries: &[Entry], callers: &[usize]) -> Vec<Measured> {
+pub fn measure(
+    bench: &mut Bench,
+    server: &Server<'_>,
+    entries: &[Entry],
+    callers: &[usize],
+) -> Vec<Measured> {
     let mut running = start(bench, entries);
     let mut measured: Vec<Measured> = running
         .iter()
@@ -32,7 +37,11 @@ pub fn measure(bench: &mut Bench, server: &Server<'_>, entries: &[Entry], caller
         })
         .collect();
     for (c, &callers) in callers.iter().enumerate() {
-        let place = if callers == 1 { Place::Together } else { Place::Apart };
+        let place = if callers == 1 {
+            Place::Together
+        } else {
+            Place::Apart
+        };
         server.pin(&bench.cores, place);
         for contender in &running {
             contender.pin(&bench.cores, place);
@@ -58,7 +67,9 @@ pub fn measure(bench: &mut Bench, server: &Server<'_>, entries: &[Entry], caller
                             rounds.p99.push(n[3] / 1e3);
                         }
                     }
-                    Ok(n) => bench.page.trouble(format!("{}: answered {n:?}", running[i].entry.name)),
+                    Ok(n) => bench
+                        .page
+                        .trouble(format!("{}: answered {n:?}", running[i].entry.name)),
                     Err(e) => {
                         bench.page.trouble(e);
                         dead.push(i);
@@ -107,7 +118,11 @@ fn show(bench: &mut Bench, server: &str, callers: usize, measured: &[Measured], 
         .find(|m| m.entry.role == Role::Floor)
         .map(|m| m.at[c].clone())
         .unwrap_or_default();
-    let what = if callers == 1 { "1 caller" } else { &format!("{callers} callers") };
+    let what = if callers == 1 {
+        "1 caller"
+    } else {
+        &format!("{callers} callers")
+    };
     bench.page.heading(4, &format!("{server}, {what}"));
     let rows: Vec<Vec<String>> = measured
         .iter()
@@ -126,7 +141,15 @@ fn show(bench: &mut Bench, server: &str, callers: usize, measured: &[Measured], 
         })
         .collect();
     bench.page.table(
-        &["contender", "p50 µs", "p99 µs", "cycles/s", "p50 ÷ floor", "cycles/s ÷ floor", "does not do"],
+        &[
+            "contender",
+            "p50 µs",
+            "p99 µs",
+            "cycles/s",
+            "p50 ÷ floor",
+            "cycles/s ÷ floor",
+            "does not do",
+        ],
         &rows,
     );
     let bar = |values: &[f64], m: &Measured| Bar {
@@ -134,18 +157,28 @@ fn show(bench: &mut Bench, server: &str, callers: usize, measured: &[Measured], 
         role: m.entry.role,
         figure: Figure::of(values),
     };
-    let slug: String = server.to_lowercase().chars().filter_map(|ch| match ch {
-        'a'..='z' | '0'..='9' => Some(ch),
-        ' ' => Some('-'),
-        _ => None,
-    }).collect();
+    let slug: String = server
+        .to_lowercase()
+        .chars()
+        .filter_map(|ch| match ch {
+            'a'..='z' | '0'..='9' => Some(ch),
+            ' ' => Some('-'),
+            _ => None,
+        })
+        .collect();
     let title;
     let (bars, unit): (Vec<Bar>, &str) = if callers == 1 {
         title = format!("{server}: one uncontended cycle (p50)");
-        (measured.iter().map(|m| bar(&m.at[c].p50, m)).collect(), "µs, less is better")
+        (
+            measured.iter().map(|m| bar(&m.at[c].p50, m)).collect(),
+            "µs, less is better",
+        )
     } else {
         title = format!("{server}: throughput of {callers} callers");
-        (measured.iter().map(|m| bar(&m.at[c].rate, m)).collect(), "cycles per second, more is better")
+        (
+            measured.iter().map(|m| bar(&m.at[c].rate, m)).collect(),
+            "cycles per second, more is better",
+        )
     };
     let svg = chart::bars(&title, unit, &bars, false);
     bench.page.chart(&format!("{slug}-{callers}"), &title, svg);

@@ -27,7 +27,19 @@ pub fn measure(
             }
             match windows(bench, entry, wait, count) {
                 Ok(figure) => rows.push(vec![
-                    if entry.tunes { format!("{}, {}", entry.name, if wait == "tuned" { "tuned" } else { "default pace" }) } else { entry.name.to_owned() },
+                    if entry.tunes {
+                        format!(
+                            "{}, {}",
+                            entry.name,
+                            if wait == "tuned" {
+                                "tuned"
+                            } else {
+                                "default pace"
+                            }
+                        )
+                    } else {
+                        entry.name.to_owned()
+                    },
                     figure.show(),
                 ]),
                 Err(e) => bench.page.trouble(e),
@@ -37,10 +49,17 @@ pub fn measure(
             }
         }
     }
-    bench.page.table(&["contender", "requests/s of 100 waiters"], &rows);
+    bench
+        .page
+        .table(&["contender", "requests/s of 100 waiters"], &rows);
 }
 
-fn windows(bench: &Bench, entry: &Entry, wait: &str, count: &mut dyn FnMut() -> Result<f64, String>) -> Result<Figure, String> {
+fn windows(
+    bench: &Bench,
+    entry: &Entry,
+    wait: &str,
+    count: &mut dyn FnMut() -> Result<f64, String>,
+) -> Result<Figure, String> {
     let mut running = Running::start(entry)?;
     running.pin(&bench.cores, Place::Apart);
     running.ask(&format!("wait {WAITERS} {wait}"))?;

@@ -67,7 +67,9 @@ impl Worker {
                 cycles(crowd, Duration::from_millis(number(2)?))
             }
             Some("contend") => {
-                let rivals = self.contender.rivals(number(1)? as usize, ONE_KEY, wait(4)?)?;
+                let rivals = self
+                    .contender
+                    .rivals(number(1)? as usize, ONE_KEY, wait(4)?)?;
                 contend(
                     rivals,
                     Duration::from_micros(number(2)?),
@@ -75,11 +77,17 @@ impl Worker {
                 )
             }
             Some("burst") => {
-                let rivals = self.contender.rivals(number(1)? as usize, ONE_KEY, wait(3)?)?;
+                let rivals = self
+                    .contender
+                    .rivals(number(1)? as usize, ONE_KEY, wait(3)?)?;
                 burst(rivals, Duration::from_micros(number(2)?))
             }
             Some("wait") => self.wait(number(1)? as usize, wait(2)?),
-            Some("hold") => memory::hold(&self.contender, number(1)? as usize, words.get(2) == Some(&"beating")),
+            Some("hold") => memory::hold(
+                &self.contender,
+                number(1)? as usize,
+                words.get(2) == Some(&"beating"),
+            ),
             _ => Err(format!("no such request: {words:?}")),
         }
     }
@@ -172,14 +180,17 @@ fn contend(rivals: Vec<Box<dyn Caller>>, hold: Duration, time: Duration) -> Resu
                 gave_up += 1;
                 continue;
             }
-            let granted = now();
-            let (at, by) = (shared.released_at.load(Ordering::SeqCst), shared.by.load(Ordering::SeqCst));
-            if by != u64::MAX && by != me as u64 {
-                handoffs.push(granted.saturating_sub(at) as f64);
-            }
             if Instant::now() >= end {
                 caller.release()?;
                 break;
+            }
+            let granted = now();
+            let (at, by) = (
+                shared.released_at.load(Ordering::SeqCst),
+                shared.by.load(Ordering::SeqCst),
+            );
+            if by != u64::MAX && by != me as u64 {
+                handoffs.push(granted.saturating_sub(at) as f64);
             }
             grants += 1;
             std::thread::sleep(hold);
@@ -235,7 +246,10 @@ fn burst(rivals: Vec<Box<dyn Caller>>, hold: Duration) -> Result<String, String>
     };
     let all: Vec<(Instant, Instant, u64)> = std::thread::scope(|scope| {
         let work = &work;
-        let threads: Vec<_> = rivals.into_iter().map(|c| scope.spawn(move || work(c))).collect();
+        let threads: Vec<_> = rivals
+            .into_iter()
+            .map(|c| scope.spawn(move || work(c)))
+            .collect();
         threads
             .into_iter()
             .map(|t| t.join().map_err(|_| "a caller panicked".to_owned())?)

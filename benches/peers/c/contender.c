@@ -108,11 +108,11 @@ static void *contend(void *arg) {
     }
     int64_t granted = now(), at = released_at;
     int by = released_by;
-    if (by >= 0 && by != r->me) push(r, (double)(granted - at));
     if (granted >= end_ns) {
       release(r->caller);
       break;
     }
+    if (by >= 0 && by != r->me) push(r, (double)(granted - at));
     r->grants++;
     hold();
     released_by = r->me;

@@ -100,12 +100,12 @@ def contend(callers, hold, seconds):
                 gave_up += 1
                 continue
             granted = time.perf_counter_ns()
-            by, at = last
-            if by is not None and by != me:
-                handoffs.append(granted - at)
             if granted >= end:
                 release()
                 break
+            by, at = last
+            if by is not None and by != me:
+                handoffs.append(granted - at)
             grants += 1
             time.sleep(hold)
             last[0], last[1] = me, time.perf_counter_ns()

@@ -71,11 +71,11 @@ async function contend(callers, holdUs, ms) {
           continue;
         }
         const granted = now();
-        if (last && last.by !== me) handoffs.push(Number(granted - last.at));
         if (granted >= end) {
           await c.release();
           break;
         }
+        if (last && last.by !== me) handoffs.push(Number(granted - last.at));
         grants++;
         await sleep(holdUs / 1000);
         last = { by: me, at: now() };

@@ -153,14 +153,14 @@ func contend(callers []caller, hold, d time.Duration) ([]float64, error) {
 				continue
 			}
 			granted := time.Now()
+			if !granted.Before(end) {
+				return c.release()
+			}
 			mu.Lock()
 			if by >= 0 && by != me {
 				handoffs = append(handoffs, float64(granted.Sub(released)))
 			}
 			mu.Unlock()
-			if !granted.Before(end) {
-				return c.release()
-			}
 			grants[me]++
 			time.Sleep(hold)
 			mu.Lock()

@@ -89,16 +89,28 @@ impl Worker {
                 cycles(crowd.clone(), Duration::from_millis(n(2)?)).await
             }
             "contend" => {
-                let rivals = (0..n(1)?).map(|_| self.rival("bench-contended", words[4])).collect();
-                contend(rivals, Duration::from_micros(n(2)?), Duration::from_millis(n(3)?)).await
+                let rivals = (0..n(1)?)
+                    .map(|_| self.rival("bench-contended", words[4]))
+                    .collect();
+                contend(
+                    rivals,
+                    Duration::from_micros(n(2)?),
+                    Duration::from_millis(n(3)?),
+                )
+                .await
             }
             "burst" => {
-                let rivals = (0..n(1)?).map(|_| self.rival("bench-contended", words[3])).collect();
+                let rivals = (0..n(1)?)
+                    .map(|_| self.rival("bench-contended", words[3]))
+                    .collect();
                 burst(rivals, Duration::from_micros(n(2)?)).await
             }
             "wait" => {
                 let holder = self.rival("bench-waited", words[2]);
-                holder.acquire().await?.ok_or("the holder was not granted its lock")?;
+                holder
+                    .acquire()
+                    .await?
+                    .ok_or("the holder was not granted its lock")?;
                 for _ in 0..n(1)? {
                     let waiter = self.rival("bench-waited", words[2]);
                     tokio::spawn(async move { waiter.acquire().await });
@@ -116,7 +128,10 @@ async fn cycles(crowd: Vec<Caller>, time: Duration) -> Result<Numbers, String> {
         let begun = Instant::now();
         let mut last = begun;
         while last - begun < time {
-            let lock = caller.acquire().await?.ok_or("a lock nobody else wants was taken")?;
+            let lock = caller
+                .acquire()
+                .await?
+                .ok_or("a lock nobody else wants was taken")?;
             caller.release(lock).await;
             let now = Instant::now();
             times.push((now - last).as_nanos() as f64);
@@ -125,7 +140,10 @@ async fn cycles(crowd: Vec<Caller>, time: Duration) -> Result<Numbers, String> {
         Ok((times, last))
     }
     let begun = Instant::now();
-    let tasks: Vec<_> = crowd.into_iter().map(|c| tokio::spawn(work(c, time))).collect();
+    let tasks: Vec<_> = crowd
+        .into_iter()
+        .map(|c| tokio::spawn(work(c, time)))
+        .collect();
     let (mut times, mut last) = (Vec::new(), begun);
     for task in tasks {
         let (own, end) = task.await.map_err(|e| e.to_string())??;
@@ -158,14 +176,14 @@ async fn contend(rivals: Vec<Caller>, hold: Duration, time: Duration) -> Result<
                         continue;
                     };
                     let granted = Instant::now();
+                    if granted >= end {
+                        caller.release(lock).await;
+                        break;
+                    }
                     if let Some((by, at)) = *last.lock().unwrap()
                         && by != me
                     {
                         handoffs.push((granted - at).as_nanos() as f64);
-                    }
-                    if granted >= end {
-                        caller.release(lock).await;
-                        break;
                     }
                     grants += 1;
                     tokio::time::sleep(hold).await;

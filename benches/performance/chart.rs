@@ -81,8 +81,8 @@ pub fn bars(title: &str, unit: &str, bars: &[Bar], log: bool) -> String {
     let scale = if log { ", logarithmic scale" } else { "" };
     let _ = writeln!(
         out,
-        "<path class=\"axis\" d=\"M{LEFT} {}V{bottom_line}\"/><text class=\"n\" x=\"{LEFT}\" y=\"{}\">{}{scale}; bar: median, whisker: quartiles; \
-         grey floor, blue syncguard, ochre peers</text></svg>",
+        "<path class=\"axis\" d=\"M{LEFT} {}V{bottom_line}\"/><text class=\"n\" x=\"8\" y=\"{}\">{}{scale}; bar: median, whisker: quartiles; \
+         grey: floor, blue: syncguard, ochre: peers</text></svg>",
         TOP - 6.0,
         bottom_line + 20.0,
         escape(unit),

@@ -350,10 +350,11 @@ fn run(bench: &mut Bench) -> Result<(), String> {
     if bench.wants("handoff") {
         bench.page.heading(2, "Contended handoff");
         let text = format!(
-            "Eight callers with a client each in a greedy loop for one key, which each holds for 1 ms; {} interleaved rounds of {} ms. \
-             A handoff is a grant to another caller than the last, timed from the moment the release is begun. Fewest and most are grants \
-             per caller of one round. \"Default\" is what each library does if nothing is said; \"tuned\" is a try every 2 ms without end. \
-             A burst is eight callers that come at once and take the lock once each.",
+            "Eight callers with a client each want one key, and each holds it for 1 ms; {} interleaved rounds of {} ms. A handoff runs from \
+             the moment a release is begun to the moment another caller knows of its grant; whoever has released comes back after that. In \
+             the greedy loop everybody comes back at once: grants per caller of one round show who starves. A burst is eight callers that \
+             come together and take the lock once each. \"Default\" is what each library does if nothing is said; \"tuned\" is a try every \
+             2 ms without end.",
             bench.plan.rounds,
             bench.plan.contend_time.as_millis()
         );

@@ -4,6 +4,7 @@
 //! ready <version>                                at the start
 //! cycles <callers> <ms>                          ok <cycles> <ns> <p50 ns> <p99 ns>
 //! contend <callers> <hold µs> <ms> <wait>        ok <grants> <ns> <handoffs> <p50 ns> <p99 ns> <fewest> <most> <gave up>
+//! handoff <callers> <hold µs> <ms> <wait>        the same, by callers who come back only after another's grant
 //! burst <callers> <hold µs> <wait>               ok <ns until drained> <gave up>
 //! wait <callers> <wait>                          ok, while all of them wait for a lock that is held
 //! ```
@@ -66,7 +67,7 @@ impl Worker {
                 let crowd = self.crowds.get_mut(&callers).ok_or("no crowd")?;
                 cycles(crowd, Duration::from_millis(number(2)?))
             }
-            Some("contend") => {
+            Some(how @ ("contend" | "handoff")) => {
                 let rivals = self
                     .contender
                     .rivals(number(1)? as usize, ONE_KEY, wait(4)?)?;
@@ -74,6 +75,7 @@ impl Worker {
                     rivals,
                     Duration::from_micros(number(2)?),
                     Duration::from_millis(number(3)?),
+                    how == "handoff",
                 )
             }
             Some("burst") => {
@@ -162,7 +164,12 @@ struct Handoffs {
     by: AtomicU64,
 }
 
-fn contend(rivals: Vec<Box<dyn Caller>>, hold: Duration, time: Duration) -> Result<String, String> {
+fn contend(
+    rivals: Vec<Box<dyn Caller>>,
+    hold: Duration,
+    time: Duration,
+    polite: bool,
+) -> Result<String, String> {
     let together = Barrier::new(rivals.len());
     let shared = Handoffs {
         begun: Instant::now(),
@@ -170,6 +177,7 @@ fn contend(rivals: Vec<Box<dyn Caller>>, hold: Duration, time: Duration) -> Resu
         by: AtomicU64::new(u64::MAX),
     };
     let over = AtomicBool::new(false);
+    let total = AtomicU64::new(0);
     let work = |me: usize, mut caller: Box<dyn Caller>| -> Result<(u64, u64, Vec<f64>), String> {
         let now = || shared.begun.elapsed().as_nanos() as u64;
         let (mut grants, mut gave_up, mut handoffs) = (0, 0, Vec::new());
@@ -193,10 +201,15 @@ fn contend(rivals: Vec<Box<dyn Caller>>, hold: Duration, time: Duration) -> Resu
                 handoffs.push(granted.saturating_sub(at) as f64);
             }
             grants += 1;
+            let mine = total.fetch_add(1, Ordering::SeqCst) + 1;
             std::thread::sleep(hold);
             shared.by.store(me as u64, Ordering::SeqCst);
             shared.released_at.store(now(), Ordering::SeqCst);
             caller.release()?;
+            // Who comes back at once would mostly find the lock still free.
+            while polite && total.load(Ordering::SeqCst) == mine && Instant::now() < end {
+                std::thread::sleep(Duration::from_micros(50));
+            }
         }
         // Those who still wait would only wait for their next try.
         over.store(true, Ordering::Relaxed);

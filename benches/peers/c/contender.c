@@ -41,6 +41,8 @@ static char trouble[256];
 static int64_t time_ns, hold_us, end_ns;
 static pthread_barrier_t together;
 static atomic_bool over;
+static bool polite;
+static _Atomic int64_t total;
 static _Atomic int64_t released_at;
 static atomic_int released_by;
 
@@ -114,10 +116,12 @@ static void *contend(void *arg) {
     }
     if (by >= 0 && by != r->me) push(r, (double)(granted - at));
     r->grants++;
+    int64_t mine = ++total;
     hold();
     released_by = r->me;
     released_at = now();
     release(r->caller);
+    while (polite && total == mine && now() < end_ns) usleep(50);
   }
   over = true;
   return NULL;
@@ -229,11 +233,13 @@ int main(int argc, char **argv) {
                at(rounds[0].times, rounds[0].count, 0.99));
       free(rounds[0].times);
     } else if (sscanf(line, "contend %d %ld %ld %15s", &count, &hold_us, &ms, wait) == 4 ||
+               sscanf(line, "handoff %d %ld %ld %15s", &count, &hold_us, &ms, wait) == 4 ||
                sscanf(line, "burst %d %ld %15s", &count, &hold_us, wait) == 3) {
-      bool greedy = line[0] == 'c';
+      bool looped = line[0] != 'b';
+      polite = line[0] == 'h';
       for (int i = 0; i < count; i++) set_up(&rivals[i], open_client(2), "bench-contended", wait);
       end_ns = now() + ms * INT64_C(1000000);
-      each(rounds, rivals, count, greedy ? contend : burst);
+      each(rounds, rivals, count, looped ? contend : burst);
       int64_t grants = 0, gave_up = 0, fewest = INT64_MAX, most = 0, begun = INT64_MAX, ended = 0;
       for (int i = 0; i < count; i++) {
         struct round *r = &rounds[i];
@@ -245,7 +251,7 @@ int main(int argc, char **argv) {
         if (r->ended > ended) ended = r->ended;
         syncguard_client_free(rivals[i].client);
       }
-      if (!trouble[0] && greedy)
+      if (!trouble[0] && looped)
         printf("ok %lld %lld %zu %f %f %lld %lld %lld\n", (long long)grants, (long long)ms * 1000000LL, rounds[0].count,
                at(rounds[0].times, rounds[0].count, 0.5), at(rounds[0].times, rounds[0].count, 0.99), (long long)fewest,
                (long long)most, (long long)gave_up);

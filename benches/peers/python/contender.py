@@ -23,9 +23,9 @@ def run(version, make):
                 if count not in crowds:
                     crowds[count] = [make(f"bench-{i:08}", "default", True) for i in range(count)]
                 answer = cycles(crowds[count], int(words[2]) / 1e3)
-            elif words[0] == "contend":
+            elif words[0] in ("contend", "handoff"):
                 callers = [make("bench-contended", words[4], False) for _ in range(int(words[1]))]
-                answer = contend(callers, int(words[2]) / 1e6, int(words[3]) / 1e3)
+                answer = contend(callers, int(words[2]) / 1e6, int(words[3]) / 1e3, words[0] == "handoff")
             elif words[0] == "burst":
                 callers = [make("bench-contended", words[3], False) for _ in range(int(words[1]))]
                 answer = burst(callers, int(words[2]) / 1e6)
@@ -88,8 +88,8 @@ def cycles(callers, seconds):
     return len(times), span, percentile(times, 0.5), percentile(times, 0.99)
 
 
-def contend(callers, hold, seconds):
-    last = [None, 0]
+def contend(callers, hold, seconds, polite):
+    last, total = [None, 0], [0]
     end = time.perf_counter_ns() + int(seconds * 1e9)
     over = threading.Event()
 
@@ -107,9 +107,12 @@ def contend(callers, hold, seconds):
             if by is not None and by != me:
                 handoffs.append(granted - at)
             grants += 1
+            total[0] = mine = total[0] + 1
             time.sleep(hold)
             last[0], last[1] = me, time.perf_counter_ns()
             release()
+            while polite and total[0] == mine and time.perf_counter_ns() < end:
+                time.sleep(0.0002)
         over.set()
         return grants, gave_up, handoffs
 

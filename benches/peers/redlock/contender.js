@@ -58,10 +58,10 @@ async function cycles(callers, ms) {
   return [times.length, span, percentile(times, 0.5), percentile(times, 0.99)];
 }
 
-async function contend(callers, holdUs, ms) {
+async function contend(callers, holdUs, ms, polite) {
   const end = now() + BigInt(ms) * 1_000_000n;
   const handoffs = [];
-  let last, over = false, gaveUp = 0;
+  let last, over = false, gaveUp = 0, total = 0;
   const grants = await Promise.all(
     callers.map(async (c, me) => {
       let grants = 0;
@@ -77,9 +77,11 @@ async function contend(callers, holdUs, ms) {
         }
         if (last && last.by !== me) handoffs.push(Number(granted - last.at));
         grants++;
+        const mine = ++total;
         await sleep(holdUs / 1000);
         last = { by: me, at: now() };
         await c.release();
+        while (polite && total === mine && now() < end) await sleep(1);
       }
       over = true;
       return grants;
@@ -121,9 +123,10 @@ async function answer(words) {
         crowds.set(n(1), await many(n(1), (i) => make(`bench-${String(i).padStart(8, "0")}`, "default", false)));
       }
       return cycles(crowds.get(n(1)), n(2));
+    case "handoff":
     case "contend": {
       const callers = await rivals(words[4]);
-      return closing(callers, contend(callers, n(2), n(3)));
+      return closing(callers, contend(callers, n(2), n(3), words[0] === "handoff"));
     }
     case "burst": {
       const callers = await rivals(words[3]);

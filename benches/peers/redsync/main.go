@@ -132,13 +132,13 @@ func cycles(callers []caller, d time.Duration) ([]float64, error) {
 	return []float64{float64(len(times)), float64(span), at(times, 0.5), at(times, 0.99)}, err
 }
 
-func contend(callers []caller, hold, d time.Duration) ([]float64, error) {
+func contend(callers []caller, hold, d time.Duration, polite bool) ([]float64, error) {
 	var mu sync.Mutex
 	var by = -1
 	var released time.Time
 	var handoffs []float64
 	var over atomic.Bool
-	var gaveUp atomic.Int64
+	var gaveUp, total atomic.Int64
 	grants := make([]float64, len(callers))
 	end := time.Now().Add(d)
 	err := each(callers, func(me int, c caller) error {
@@ -162,12 +162,16 @@ func contend(callers []caller, hold, d time.Duration) ([]float64, error) {
 			}
 			mu.Unlock()
 			grants[me]++
+			mine := total.Add(1)
 			time.Sleep(hold)
 			mu.Lock()
 			by, released = me, time.Now()
 			mu.Unlock()
 			if err := c.release(); err != nil {
 				return err
+			}
+			for polite && total.Load() == mine && time.Now().Before(end) {
+				time.Sleep(50 * time.Microsecond)
 			}
 		}
 		return nil
@@ -210,13 +214,13 @@ func answer(socket string, shared *goredislib.Client, words []string) ([]float64
 			callers = append(callers, mutex(shared, fmt.Sprintf("bench-%08d", i), "default"))
 		}
 		return cycles(callers, time.Duration(n(2))*time.Millisecond)
-	case "contend":
+	case "contend", "handoff":
 		callers, done, err := rivals(socket, n(1), "bench-contended", words[4])
 		if err != nil {
 			return nil, err
 		}
 		defer done()
-		return contend(callers, time.Duration(n(2))*time.Microsecond, time.Duration(n(3))*time.Millisecond)
+		return contend(callers, time.Duration(n(2))*time.Microsecond, time.Duration(n(3))*time.Millisecond, words[0] == "handoff")
 	case "burst":
 		callers, done, err := rivals(socket, n(1), "bench-contended", words[3])
 		if err != nil {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::io::{BufRead, Write};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -88,7 +88,7 @@ impl Worker {
                 });
                 cycles(crowd.clone(), Duration::from_millis(n(2)?)).await
             }
-            "contend" => {
+            how @ ("contend" | "handoff") => {
                 let rivals = (0..n(1)?)
                     .map(|_| self.rival("bench-contended", words[4]))
                     .collect();
@@ -96,6 +96,7 @@ impl Worker {
                     rivals,
                     Duration::from_micros(n(2)?),
                     Duration::from_millis(n(3)?),
+                    how == "handoff",
                 )
                 .await
             }
@@ -159,15 +160,21 @@ async fn cycles(crowd: Vec<Caller>, time: Duration) -> Result<Numbers, String> {
     ])
 }
 
-async fn contend(rivals: Vec<Caller>, hold: Duration, time: Duration) -> Result<Numbers, String> {
+async fn contend(
+    rivals: Vec<Caller>,
+    hold: Duration,
+    time: Duration,
+    polite: bool,
+) -> Result<Numbers, String> {
     let last: Arc<Mutex<Option<(usize, Instant)>>> = Arc::default();
     let over = Arc::new(AtomicBool::new(false));
+    let total = Arc::new(AtomicU64::new(0));
     let end = Instant::now() + time;
     let tasks: Vec<_> = rivals
         .into_iter()
         .enumerate()
         .map(|(me, caller)| {
-            let (last, over) = (Arc::clone(&last), Arc::clone(&over));
+            let (last, over, total) = (Arc::clone(&last), Arc::clone(&over), Arc::clone(&total));
             tokio::spawn(async move {
                 let (mut grants, mut gave_up, mut handoffs) = (0u64, 0u64, Vec::new());
                 while Instant::now() < end && !over.load(Ordering::Relaxed) {
@@ -186,9 +193,13 @@ async fn contend(rivals: Vec<Caller>, hold: Duration, time: Duration) -> Result<
                         handoffs.push((granted - at).as_nanos() as f64);
                     }
                     grants += 1;
+                    let mine = total.fetch_add(1, Ordering::SeqCst) + 1;
                     tokio::time::sleep(hold).await;
                     *last.lock().unwrap() = Some((me, Instant::now()));
                     caller.release(lock).await;
+                    while polite && total.load(Ordering::SeqCst) == mine && Instant::now() < end {
+                        tokio::time::sleep(Duration::from_micros(50)).await;
+                    }
                 }
                 over.store(true, Ordering::Relaxed);
                 Ok::<_, String>((grants, gave_up, handoffs))

@@ -73,13 +73,13 @@ fn built(
         .zip(&command)
         .filter(|(part, _)| part.starts_with('@'))
         .all(|(_, path)| Path::new(path).exists());
-    let missing = (!exists).then(|| {
-        let mark = name.split_whitespace().next().unwrap_or(name);
-        let why = std::fs::read_to_string(folder.join(format!("missing-{}", mark.to_lowercase())));
-        why.unwrap_or_else(|_| "not built; `make bench` builds it".to_owned())
-            .trim()
-            .to_owned()
-    });
+    // What could not be built anew may still lie there from an earlier run.
+    let mark = name.split_whitespace().next().unwrap_or(name);
+    let why = std::fs::read_to_string(folder.join(format!("missing-{}", mark.to_lowercase())));
+    let missing = match why {
+        Ok(why) => Some(why.trim().to_owned()),
+        Err(_) => (!exists).then(|| "not built; `make bench` builds it".to_owned()),
+    };
     Entry {
         name,
         role,

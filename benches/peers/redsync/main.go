@@ -177,12 +177,12 @@ func contend(callers []caller, hold, d time.Duration, polite bool) ([]float64, e
 		return nil
 	})
 	sort.Float64s(handoffs)
-	total, fewest, most := 0.0, math.Inf(1), 0.0
+	all, fewest, most := 0.0, math.Inf(1), 0.0
 	for _, g := range grants {
-		total += g
+		all += g
 		fewest, most = math.Min(fewest, g), math.Max(most, g)
 	}
-	return []float64{total, float64(d), float64(len(handoffs)), at(handoffs, 0.5), at(handoffs, 0.99), fewest, most, float64(gaveUp.Load())}, err
+	return []float64{all, float64(d), float64(len(handoffs)), at(handoffs, 0.5), at(handoffs, 0.99), fewest, most, float64(gaveUp.Load())}, err
 }
 
 func burst(callers []caller, hold time.Duration) ([]float64, error) {

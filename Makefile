@@ -1,4 +1,4 @@
-# One word per chore; `header` and `install` are in ffi/ffi.mk. `make demo` needs nothing but Rust; `make test` installs what it lacks.
+# One word per chore; `header` and `install` are in ffi/ffi.mk, `bench` in benches/bench.mk. `make demo` needs nothing but Rust; `make test` installs what it lacks.
 
 CARGO ?= cargo
 # Each is built alone, so that no feature leans on another without saying so.
@@ -8,8 +8,9 @@ TOOLS := redis-server:redis-server pgbouncer:pgbouncer pg_ctlcluster:postgresql 
          valgrind:valgrind cmake:cmake pkg-config:pkg-config ld:binutils go:golang-go
 
 include ffi/ffi.mk
+include benches/bench.mk
 
-.PHONY: demo test lint unit model bench torture deps
+.PHONY: demo test lint unit model torture deps
 .DEFAULT_GOAL := demo
 
 demo:
@@ -31,9 +32,6 @@ unit:
 # Every interleaving of a guard's life. A build of its own: loom replaces the mutexes.
 model:
 	RUSTFLAGS="--cfg loom" $(CARGO) test --quiet --release --lib --no-default-features --target-dir target/loom lifecycle_model
-
-bench:
-	$(CARGO) bench --all-features
 
 # Hours of what `make test` does in seconds: eight threads, a million cycles each.
 torture:

@@ -76,6 +76,10 @@ fn too_long() -> LockError {
 }
 
 pub(crate) fn nfc(text: &str) -> Cow<'_, str> {
+    // Most names are ASCII, which is as it is.
+    if text.is_ascii() {
+        return Cow::Borrowed(text);
+    }
     match is_nfc_quick(text.chars()) {
         IsNormalized::Yes => Cow::Borrowed(text),
         _ => Cow::Owned(text.nfc().collect()),

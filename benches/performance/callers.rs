@@ -97,15 +97,23 @@ impl Contender {
             .collect()
     }
 
-    /// Callers of one key with a client each, as programs on several machines have.
+    /// Callers of one key that share one client, or have one each.
     pub fn rivals(
         &self,
         count: usize,
         key: &str,
         wait: Wait,
     ) -> Result<Vec<Box<dyn Caller>>, String> {
+        let shared = self.client(count + 1)?;
         (0..count)
-            .map(|i| self.caller(&self.client(2)?, key, i, Some(wait)))
+            .map(|i| {
+                let client = if self.kind == "apart" {
+                    self.client(2)?
+                } else {
+                    shared.clone()
+                };
+                self.caller(&client, key, i, Some(wait))
+            })
             .collect()
     }
 
@@ -124,7 +132,7 @@ impl Contender {
         let bare = |e: String| format!("{}: {e}", self.kind);
         let mut caller: Box<dyn Caller> = match (&*self.kind, Target::of(&self.url)) {
             ("verbs", _) => Box::new(Verbs::new(client.clone(), key)?),
-            ("lock", _) => Box::new(Locks {
+            ("lock" | "apart", _) => Box::new(Locks {
                 client: client.clone(),
                 key: key.to_owned(),
                 options: wait.unwrap_or(Wait::Default).options(),

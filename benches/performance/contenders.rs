@@ -47,7 +47,7 @@ fn own(name: &'static str, role: Role, kind: &str, url: &str, lacks: &'static st
                 all
             },
         ),
-        waits: matches!(kind, "lock" | "advisory"),
+        waits: matches!(kind, "lock" | "apart" | "advisory"),
         tunes: kind == "lock",
         missing: None,
     }
@@ -245,6 +245,17 @@ pub fn sqlite(url: &str) -> Vec<Entry> {
         ),
         own("syncguard lock()", Role::Us, "lock", url, NOTHING),
     ]
+}
+
+/// The same callers with a client each, as programs on several machines have: nobody stands in line with another.
+pub fn apart(url: &str) -> Entry {
+    own(
+        "syncguard lock(), a client each",
+        Role::Us,
+        "apart",
+        url,
+        NOTHING,
+    )
 }
 
 /// A contender that runs.

@@ -350,7 +350,8 @@ fn run(bench: &mut Bench) -> Result<(), String> {
     if bench.wants("handoff") {
         bench.page.heading(2, "Contended handoff");
         let text = format!(
-            "Eight callers with a client each want one key, and each holds it for 1 ms; {} interleaved rounds of {} ms. A handoff runs from \
+            "Eight callers want one key, and each holds it for 1 ms; ours share one client unless the row says otherwise, peers have what each of \
+             their callers needs; {} interleaved rounds of {} ms. A handoff runs from \
              the moment a release is begun to the moment another caller knows of its grant; whoever has released comes back after that. In \
              the greedy loop everybody comes back at once: grants per caller of one round show who starves. A burst is eight callers that \
              come together and take the lock once each. \"Default\" is what each library does if nothing is said; \"tuned\" is a try every \
@@ -359,8 +360,15 @@ fn run(bench: &mut Bench) -> Result<(), String> {
             bench.plan.contend_time.as_millis()
         );
         bench.page.prose(&text);
-        handoff::measure(bench, &redis_server, &redis_entries);
-        handoff::measure(bench, &tmpfs_server, &tmpfs_entries);
+        let and_apart = |entries: &[contenders::Entry], url: &str| {
+            let mut entries = entries.to_vec();
+            entries.push(contenders::apart(url));
+            entries
+        };
+        let entries = and_apart(&redis_entries, &redis_url);
+        handoff::measure(bench, &redis_server, &entries);
+        let entries = and_apart(&tmpfs_entries, &on_tmpfs.postgres_url());
+        handoff::measure(bench, &tmpfs_server, &entries);
         let entries = contenders::sqlite(&sqlite_url(sqlite_disk.path()));
         handoff::measure(
             bench,

@@ -237,7 +237,8 @@ int main(int argc, char **argv) {
                sscanf(line, "burst %d %ld %15s", &count, &hold_us, wait) == 3) {
       bool looped = line[0] != 'b';
       polite = line[0] == 'h';
-      for (int i = 0; i < count; i++) set_up(&rivals[i], open_client(2), "bench-contended", wait);
+      syncguard_client *shared = open_client((uint32_t)count + 1);
+      for (int i = 0; i < count; i++) set_up(&rivals[i], shared, "bench-contended", wait);
       end_ns = now() + ms * INT64_C(1000000);
       each(rounds, rivals, count, looped ? contend : burst);
       int64_t grants = 0, gave_up = 0, fewest = INT64_MAX, most = 0, begun = INT64_MAX, ended = 0;
@@ -249,8 +250,8 @@ int main(int argc, char **argv) {
         if (r->grants > most) most = r->grants;
         if (r->begun < begun) begun = r->begun;
         if (r->ended > ended) ended = r->ended;
-        syncguard_client_free(rivals[i].client);
       }
+      syncguard_client_free(shared);
       if (!trouble[0] && looped)
         printf("ok %lld %lld %zu %f %f %lld %lld %lld\n", (long long)grants, (long long)ms * 1000000LL, rounds[0].count,
                at(rounds[0].times, rounds[0].count, 0.5), at(rounds[0].times, rounds[0].count, 0.99), (long long)fewest,
@@ -258,7 +259,8 @@ int main(int argc, char **argv) {
       else if (!trouble[0]) printf("ok %lld %lld\n", (long long)(ended - begun), (long long)gave_up);
       free(rounds[0].times);
     } else if (sscanf(line, "wait %d %15s", &count, wait) == 2) {
-      for (int i = 0; i <= count; i++) set_up(&rivals[i], open_client(2), "bench-waited", wait);
+      syncguard_client *shared = open_client((uint32_t)count + 1);
+      for (int i = 0; i <= count; i++) set_up(&rivals[i], shared, "bench-waited", wait);
       if (acquire(&rivals[count])) {
         for (int i = 0; i < count; i++) {
           pthread_t thread;

@@ -1,0 +1,261 @@
+//! Every hazard of the C ABI in one room: panics, NULL, pointer and length, structs that grow, handles, callbacks.
+//!
+//! The helpers here dereference what C passed and are not `unsafe fn` themselves: they are methods of [`Call`], which exists
+//! only inside an exported (`unsafe extern "C"`) function, whose caller has promised what the header asks for.
+
+#[path = "boundary/callbacks.rs"]
+mod callbacks;
+#[path = "boundary/handle.rs"]
+mod handle;
+
+use std::ffi::{CStr, CString, OsStr, c_char};
+use std::mem::MaybeUninit;
+use std::os::unix::ffi::OsStrExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+
+use rust_syncguard::{ErrorCode, LockError};
+
+pub(crate) use callbacks::UserData;
+pub(crate) use handle::{Handle, Opaque, dispose, give};
+
+use crate::error::{Report, syncguard_error};
+use crate::status::syncguard_status;
+
+/// Larger than any option struct will ever be: a `struct_size` over this is garbage, and what lies there is not looked at.
+const MAX_STRUCT: usize = 4096;
+
+/// The promise of whoever called an exported function. Nothing borrowed through it outlives the call.
+pub(crate) struct Call(());
+
+/// The body of every exported function that answers a status. A panic ends here; an error is given to the caller if it asked
+/// for it.
+pub(crate) fn boundary(
+    err: *mut *mut syncguard_error,
+    body: impl FnOnce(&Call) -> Result<syncguard_status, LockError>,
+) -> syncguard_status {
+    let report = match catch_unwind(AssertUnwindSafe(|| body(&Call(())))) {
+        Ok(Ok(status)) => return status,
+        Ok(Err(error)) => Report::new(&error),
+        Err(payload) => {
+            // A literal cannot hold a key or a password; a formatted text could.
+            let report = Report::panicked(payload.downcast_ref::<&'static str>().copied());
+            // The payload's own drop might panic again.
+            std::mem::forget(payload);
+            report
+        }
+    };
+    let status = report.status();
+    if !err.is_null() {
+        // SAFETY: the header asks for a pointer to a writable `syncguard_error *`; it need not be initialised.
+        unsafe { err.write(give(report)) };
+    }
+    status
+}
+
+/// The body of every other exported function: `fallback` if it panics.
+pub(crate) fn quietly<R>(fallback: R, body: impl FnOnce(&Call) -> R) -> R {
+    match catch_unwind(AssertUnwindSafe(|| body(&Call(())))) {
+        Ok(answer) => answer,
+        Err(payload) => {
+            std::mem::forget(payload);
+            fallback
+        }
+    }
+}
+
+impl Call {
+    /// A text given by pointer and length; the length `SIZE_MAX` means up to the NUL.
+    pub(crate) fn text(
+        &self,
+        name: &str,
+        text: *const c_char,
+        len: usize,
+    ) -> Result<&str, LockError> {
+        if text.is_null() {
+            return Err(null(name));
+        }
+        let bytes = if len == usize::MAX {
+            // SAFETY: not NULL; the header asks for a NUL-terminated text with this length.
+            unsafe { CStr::from_ptr(text) }.to_bytes()
+        } else if isize::try_from(len).is_err() {
+            return Err(invalid(format!("the length of {name} is over PTRDIFF_MAX")));
+        } else {
+            // SAFETY: not NULL, no longer than an object can be; the header asks for `len` readable bytes that nobody
+            // changes during the call.
+            unsafe { std::slice::from_raw_parts(text.cast::<u8>(), len) }
+        };
+        utf8(name, bytes)
+    }
+
+    /// A NUL-terminated text of an option struct; NULL is the default.
+    pub(crate) fn option(
+        &self,
+        name: &str,
+        text: *const c_char,
+    ) -> Result<Option<&str>, LockError> {
+        self.bytes(text).map(|bytes| utf8(name, bytes)).transpose()
+    }
+
+    /// A path of an option struct; NULL is the default.
+    pub(crate) fn path(&self, text: *const c_char) -> Option<&Path> {
+        self.bytes(text).map(|b| Path::new(OsStr::from_bytes(b)))
+    }
+
+    fn bytes(&self, text: *const c_char) -> Option<&[u8]> {
+        if text.is_null() {
+            return None;
+        }
+        // SAFETY: not NULL; the header asks for a NUL-terminated text.
+        Some(unsafe { CStr::from_ptr(text) }.to_bytes())
+    }
+
+    /// A handle that must be there. It lives as long as the answer, whoever frees it meanwhile.
+    pub(crate) fn handle<T: Opaque>(&self, handle: *const T) -> Result<Handle<T>, LockError> {
+        self.maybe(handle)?.ok_or_else(|| null(T::NAME))
+    }
+
+    /// A handle that may be NULL.
+    pub(crate) fn maybe<T: Opaque>(
+        &self,
+        handle: *const T,
+    ) -> Result<Option<Handle<T>>, LockError> {
+        handle::borrow(handle)
+    }
+
+    /// Takes a handle from its owner, to be dropped. `None` for NULL, and for what a debug build knows to be no handle.
+    pub(crate) fn take<T: Opaque>(&self, handle: *mut T) -> Option<Handle<T>> {
+        handle::take(handle)
+    }
+
+    /// Where a plain value goes. Nothing is written before [`Out::set`].
+    pub(crate) fn out<T>(&self, name: &str, out: *mut T) -> Result<Out<'_, T>, LockError> {
+        if out.is_null() {
+            return Err(null(name));
+        }
+        Ok(Out {
+            to: out,
+            _call: self,
+        })
+    }
+
+    /// Where a new handle goes. NULL from now on, until [`Out::set`].
+    pub(crate) fn slot<T: Opaque>(&self, out: *mut *mut T) -> Result<Out<'_, *mut T>, LockError> {
+        let out = self.out("out", out)?;
+        out.set(std::ptr::null_mut());
+        Ok(out)
+    }
+
+    /// Copies a struct that begins with its size. All zero where it is NULL or cannot be read, which the second answer tells
+    /// apart: what a caller of a readable but refused struct handed over must still be taken care of.
+    pub(crate) fn copy<T: SizeFirst>(&self, options: *const T) -> (T, Result<(), LockError>) {
+        let mut copy = MaybeUninit::<T>::zeroed();
+        let mut readable = Ok(());
+        if !options.is_null() {
+            // SAFETY: not NULL; the header asks for a `size_t` at the start at the least. Read as bytes, so that a struct
+            // in a packed buffer is no undefined behaviour.
+            let size = unsafe { options.cast::<usize>().read_unaligned() };
+            readable = T::known(size);
+            if readable.is_ok() {
+                let ours = size.min(size_of::<T>());
+                // SAFETY: the caller says that `size` bytes are there, and `ours` is no more than that and than `copy`.
+                unsafe {
+                    options
+                        .cast::<u8>()
+                        .copy_to_nonoverlapping(copy.as_mut_ptr().cast::<u8>(), ours);
+                };
+                // SAFETY: as above; `ours <= size`.
+                let beyond = unsafe {
+                    std::slice::from_raw_parts(options.cast::<u8>().add(ours), size - ours)
+                };
+                if beyond.iter().any(|b| *b != 0) {
+                    readable = Err(invalid(
+                        "the option struct sets a field that this version of the library does not have",
+                    ));
+                }
+            }
+        }
+        // SAFETY: `SizeFirst` promises that zeroes are a value, and the caller's bytes are of the same C type.
+        (unsafe { copy.assume_init() }, readable)
+    }
+
+    /// Writes a struct back to where [`copy`](Self::copy) found it, no further than its own size says.
+    pub(crate) fn write_back<T: SizeFirst>(&self, options: *mut T, value: &T) {
+        if options.is_null() {
+            return;
+        }
+        // SAFETY: as in `copy`.
+        let size = unsafe { options.cast::<usize>().read_unaligned() };
+        if T::known(size).is_ok() {
+            let from = std::ptr::from_ref(value).cast::<u8>();
+            // SAFETY: the caller says that `size` bytes are there and writable; `value` is a copy of ours and does not overlap.
+            unsafe {
+                options
+                    .cast::<u8>()
+                    .copy_from_nonoverlapping(from, size.min(size_of::<T>()));
+            }
+        }
+    }
+}
+
+/// A checked place of the caller's.
+pub(crate) struct Out<'a, T> {
+    to: *mut T,
+    _call: &'a Call,
+}
+
+impl<T> Out<'_, T> {
+    pub(crate) fn set(&self, value: T) {
+        // SAFETY: not NULL; the header asks for room for a `T`. What was there before is not read or dropped.
+        unsafe { self.to.write(value) };
+    }
+}
+
+/// A C struct whose first field is its size.
+///
+/// # Safety
+/// `#[repr(C)]`, begins with a `usize`, and all zeroes are a value of it.
+pub(crate) unsafe trait SizeFirst: Copy {
+    /// The sizes that an older version of the struct may have had: where a field ends and the next begins.
+    const ENDS: &'static [usize];
+
+    fn known(size: usize) -> Result<(), LockError> {
+        if size == 0 {
+            return Err(invalid("struct_size is 0: start from the _INIT macro"));
+        }
+        if size < size_of::<Self>() && !Self::ENDS.contains(&size) {
+            return Err(invalid("struct_size is that of no version of the struct"));
+        }
+        if size > MAX_STRUCT {
+            return Err(invalid("struct_size is too large to be one"));
+        }
+        Ok(())
+    }
+}
+
+/// A text for C. What cannot stand in one is replaced.
+pub(crate) fn c_string(text: &str) -> CString {
+    CString::new(text.replace('\0', "\u{fffd}")).unwrap_or_default()
+}
+
+/// A text in a C array, cut to fit, always ended by a NUL.
+pub(crate) fn fixed<const N: usize>(text: &str) -> [c_char; N] {
+    let mut array = [0; N];
+    for (to, from) in array.iter_mut().zip(text.bytes().take(N.saturating_sub(1))) {
+        *to = from as c_char;
+    }
+    array
+}
+
+pub(crate) fn invalid(message: impl Into<String>) -> LockError {
+    LockError::new(ErrorCode::InvalidArgument, message)
+}
+
+fn null(name: &str) -> LockError {
+    invalid(format!("{name} is NULL"))
+}
+
+fn utf8<'a>(name: &str, bytes: &'a [u8]) -> Result<&'a str, LockError> {
+    // The text is not repeated: it may be a key, or a URL with a password.
+    std::str::from_utf8(bytes).map_err(|_| invalid(format!("{name} is not valid UTF-8")))
+}

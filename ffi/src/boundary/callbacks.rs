@@ -1,0 +1,136 @@
+//! The user's functions and what belongs to them: the data they are called with, and its finalizer.
+
+use std::ffi::{CString, c_char, c_void};
+use std::sync::Arc;
+
+use rust_syncguard::{LockError, LockEvent, ReleaseError};
+
+use super::c_string;
+use super::handle::lend;
+use crate::error::{Report, syncguard_error};
+use crate::telemetry::{Strings, syncguard_event};
+
+type OnLost = unsafe extern "C" fn(*mut c_void, *const syncguard_error);
+type OnReleaseError = unsafe extern "C" fn(
+    *mut c_void,
+    *const syncguard_error,
+    *const c_char,
+    *const c_char,
+    *const c_char,
+);
+type OnEvent = unsafe extern "C" fn(*mut c_void, *const syncguard_event);
+type OnWarning = unsafe extern "C" fn(*mut c_void, *const c_char);
+type UserDataFree = unsafe extern "C" fn(*mut c_void);
+
+/// The thread on which no user code may run: it keeps every guard's deadline.
+const TIMER: &str = "syncguard-timer";
+
+/// The user's data. Whoever may still call a function with it shares it; the last one runs the finalizer.
+pub(crate) struct UserData {
+    data: *mut c_void,
+    free: Option<UserDataFree>,
+}
+
+// SAFETY: the header says that callbacks and the finalizer run on threads of the library, and the data must bear that.
+unsafe impl Send for UserData {}
+// SAFETY: as above: two callbacks may run at once.
+unsafe impl Sync for UserData {}
+
+impl UserData {
+    /// Takes the data over. From here on its finalizer runs exactly once.
+    pub(crate) fn adopt(data: *mut c_void, free: Option<UserDataFree>) -> Arc<Self> {
+        Arc::new(Self { data, free })
+    }
+
+    pub(crate) fn lost(self: &Arc<Self>, call: OnLost) -> impl Fn(&LockError) + use<> {
+        let user = Arc::clone(self);
+        move |why| {
+            // SAFETY: a function of this type, says its struct; the data lives, because `user` does.
+            lend(Report::new(why), |why| unsafe { call(user.data, why) });
+        }
+    }
+
+    pub(crate) fn release_error(
+        self: &Arc<Self>,
+        call: OnReleaseError,
+    ) -> impl Fn(&ReleaseError<'_>) + use<> {
+        let user = Arc::clone(self);
+        move |failed| {
+            let key = c_string(failed.key);
+            let lock_id = c_string(failed.lock_id);
+            let source = c_string(failed.source);
+            lend(Report::new(failed.error), |err| {
+                // SAFETY: as in `lost`; the texts live to the end of the call.
+                unsafe {
+                    call(
+                        user.data,
+                        err,
+                        key.as_ptr(),
+                        lock_id.as_ptr(),
+                        source.as_ptr(),
+                    );
+                }
+            });
+        }
+    }
+
+    pub(crate) fn event(self: &Arc<Self>, call: OnEvent) -> impl Fn(&LockEvent) + use<> {
+        let user = Arc::clone(self);
+        move |event| {
+            let strings = Strings::new(event);
+            // SAFETY: as in `lost`; the event borrows from `strings`, which lives to the end of the call.
+            unsafe { call(user.data, &strings.event(event)) };
+        }
+    }
+
+    pub(crate) fn warning(self: &Arc<Self>, call: OnWarning) -> impl Fn(&str) + use<> {
+        let user = Arc::clone(self);
+        move |message| {
+            let message: CString = c_string(message);
+            // SAFETY: as in `release_error`.
+            unsafe { call(user.data, message.as_ptr()) };
+        }
+    }
+}
+
+impl Drop for UserData {
+    fn drop(&mut self) {
+        let Some(free) = self.free else { return };
+        let last = Finalizer {
+            data: self.data,
+            free,
+        };
+        // The timer may be the last to let go of a guard that was freed while it rang. If there is no other thread to be
+        // had, late is better than never.
+        if std::thread::current().name() == Some(TIMER) {
+            let last = Arc::new(last);
+            let other = Arc::clone(&last);
+            if std::thread::Builder::new()
+                .name("syncguard-call".to_owned())
+                .spawn(move || other.run())
+                .is_err()
+            {
+                last.run();
+            }
+        } else {
+            last.run();
+        }
+    }
+}
+
+struct Finalizer {
+    data: *mut c_void,
+    free: UserDataFree,
+}
+
+// SAFETY: as for `UserData`.
+unsafe impl Send for Finalizer {}
+// SAFETY: as for `UserData`.
+unsafe impl Sync for Finalizer {}
+
+impl Finalizer {
+    fn run(&self) {
+        // SAFETY: the caller gave both for this, and this is reached once: from `drop`, on one of its two ways.
+        unsafe { (self.free)(self.data) };
+    }
+}

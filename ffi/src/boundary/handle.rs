@@ -1,0 +1,164 @@
+//! Handles: what C holds is the address of a counted allocation that begins with a tag of its type.
+//!
+//! A call counts itself in before it does anything, so it keeps what it uses when another thread frees the handle. The tag
+//! tells a live handle of another type from the right one. Debug builds also keep a list of live handles and so recognise
+//! every address that is none, without looking at what is there.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rust_syncguard::LockError;
+
+use super::invalid;
+
+/// A type that C sees as opaque.
+pub(crate) trait Opaque {
+    /// What is behind the pointer.
+    type Body: Send + Sync;
+    /// The parameter's name in messages.
+    const NAME: &'static str;
+    /// Marks live handles of this type.
+    const TAG: u64;
+}
+
+/// The tag of a freed handle.
+const DEAD: u64 = 0xdead_dead_dead_dead;
+
+// In this order in memory: the tag must be found without knowing the type.
+#[repr(C)]
+struct Slot<B> {
+    tag: AtomicU64,
+    body: B,
+}
+
+/// A handle during a call.
+pub(crate) struct Handle<T: Opaque>(Arc<Slot<T::Body>>);
+
+impl<T: Opaque> Deref for Handle<T> {
+    type Target = T::Body;
+
+    fn deref(&self) -> &T::Body {
+        &self.0.body
+    }
+}
+
+impl<T: Opaque> Handle<T> {
+    /// Whether a call of another thread is inside with it.
+    pub(crate) fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
+    }
+}
+
+/// Makes a handle for C to own.
+pub(crate) fn give<T: Opaque>(body: T::Body) -> *mut T {
+    let slot = Arc::new(Slot {
+        tag: AtomicU64::new(T::TAG),
+        body,
+    });
+    let handle = Arc::into_raw(slot).cast_mut();
+    live::add(handle.addr(), T::TAG);
+    handle.cast()
+}
+
+pub(super) fn borrow<T: Opaque>(handle: *const T) -> Result<Option<Handle<T>>, LockError> {
+    if handle.is_null() {
+        return Ok(None);
+    }
+    let slot = handle.cast::<Slot<T::Body>>();
+    check::<T>(slot)?;
+    // SAFETY: the tag says that `give` made it with `Arc::into_raw` and nobody took it; that it is not taken at this very
+    // moment is the caller's promise. The count is raised for the `Arc` made here.
+    Ok(Some(Handle(unsafe {
+        Arc::increment_strong_count(slot);
+        Arc::from_raw(slot)
+    })))
+}
+
+pub(super) fn take<T: Opaque>(handle: *mut T) -> Option<Handle<T>> {
+    if handle.is_null() {
+        return None;
+    }
+    let slot = handle.cast::<Slot<T::Body>>().cast_const();
+    if let Err(error) = check::<T>(slot) {
+        eprintln!("syncguard: nothing was freed: {}", error.message());
+        return None;
+    }
+    live::remove(slot.addr());
+    // SAFETY: as in `borrow`; the count that `give` left to C is the one taken over here.
+    let handle = Handle(unsafe { Arc::from_raw(slot) });
+    handle.0.tag.store(DEAD, Ordering::Relaxed);
+    Some(handle)
+}
+
+/// Frees a handle that needs no more than that.
+pub(crate) fn dispose<T: Opaque>(handle: *mut T) {
+    super::quietly((), |call| drop(call.take(handle)));
+}
+
+/// Lends a handle to C for the time of a callback.
+pub(super) fn lend<T: Opaque>(body: T::Body, callback: impl FnOnce(*const T)) {
+    let handle = give::<T>(body);
+    callback(handle);
+    dispose(handle);
+}
+
+fn check<T: Opaque>(slot: *const Slot<T::Body>) -> Result<(), LockError> {
+    // SAFETY: a handle of any type of ours begins with a tag. Another address is the caller's mistake; a debug build has
+    // refused it before the read.
+    if live::is(slot.addr(), T::TAG)
+        && slot.is_aligned()
+        && unsafe { (*slot).tag.load(Ordering::Relaxed) } == T::TAG
+    {
+        Ok(())
+    } else {
+        Err(invalid(format!(
+            "{} is no live handle of its type: it was freed, or is something else",
+            T::NAME
+        )))
+    }
+}
+
+/// The live handles of this process.
+#[cfg(debug_assertions)]
+mod live {
+    use std::collections::HashMap;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::{Mutex, MutexGuard, PoisonError};
+
+    static LIST: Mutex<Option<HashMap<usize, u64>>> = Mutex::new(None);
+    static OWNER: AtomicU32 = AtomicU32::new(0);
+
+    /// `None` in a forked child, where the mutex may be locked for ever.
+    fn list() -> Option<MutexGuard<'static, Option<HashMap<usize, u64>>>> {
+        let me = std::process::id();
+        let owner = OWNER.compare_exchange(0, me, Ordering::Relaxed, Ordering::Relaxed);
+        (owner.is_ok() || owner == Err(me))
+            .then(|| LIST.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(super) fn add(address: usize, tag: u64) {
+        if let Some(mut list) = list() {
+            list.get_or_insert_default().insert(address, tag);
+        }
+    }
+
+    pub(super) fn remove(address: usize) {
+        if let Some(mut list) = list() {
+            list.get_or_insert_default().remove(&address);
+        }
+    }
+
+    pub(super) fn is(address: usize, tag: u64) -> bool {
+        list().is_none_or(|mut list| list.get_or_insert_default().get(&address) == Some(&tag))
+    }
+}
+
+#[cfg(not(debug_assertions))]
+mod live {
+    pub(super) fn add(_: usize, _: u64) {}
+    pub(super) fn remove(_: usize) {}
+    pub(super) fn is(_: usize, _: u64) -> bool {
+        true
+    }
+}

@@ -1,0 +1,160 @@
+//! `syncguard_client`: a store of locks, opened.
+
+use std::ffi::{CString, c_char};
+use std::ptr::null;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rust_syncguard::{Backend, Client};
+
+use crate::boundary::{Opaque, UserData, boundary, c_string, dispose, give, quietly};
+use crate::cancel::{syncguard_cancel, token};
+use crate::error::syncguard_error;
+use crate::options::{Adopted, syncguard_client_options};
+use crate::status::{OK, syncguard_status};
+
+/// A store of locks, opened. One for a whole program is right: it pools its connections.
+/// Threads: any, also several at once.
+pub struct syncguard_client {
+    _opaque: [u8; 0],
+}
+
+impl Opaque for syncguard_client {
+    type Body = Opened;
+    const NAME: &'static str = "client";
+    const TAG: u64 = 0x5347_636c_6965_6e01;
+}
+
+/// The body of a `syncguard_client`.
+pub(crate) struct Opened {
+    pub(crate) client: Client,
+    pub(crate) dispose_timeout: Duration,
+    backend: CString,
+    /// Kept until the client goes, also if no callback uses it.
+    _user: Arc<UserData>,
+}
+
+/// Opens a store. Parses and validates only: no I/O, connections are made when first needed.
+/// URLs: `redis://`, `rediss://`, `redis+unix://`, `postgres://`, `postgresql://`, `sqlite:PATH`.
+///
+/// @param url      the URL, copied.
+/// @param url_len  its length in bytes, or `SYNCGUARD_NUL`.
+/// @param options  NULL for all defaults.
+/// @param out      gets the client, which belongs to the caller and is freed with `syncguard_client_free`; NULL unless OK.
+/// @param err      NULL, or gets an error below zero.
+/// @return OK; INVALID_ARGUMENT for a URL or an option that cannot work, or a backend that this build lacks. The message never
+/// repeats a password. Whatever the status, the options' `user_data` is the library's from now on, if the struct had a valid size.
+/// Threads: any. No I/O.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syncguard_client_open(
+    url: *const c_char,
+    url_len: usize,
+    options: *const syncguard_client_options,
+    out: *mut *mut syncguard_client,
+    err: *mut *mut syncguard_error,
+) -> syncguard_status {
+    boundary(err, |call| {
+        let out = call.slot(out);
+        let adopted = Adopted::client(call, options);
+        let out = out?;
+        let dispose_timeout = adopted.dispose_timeout();
+        let (options, user) = adopted.options(call)?;
+        let client = Client::open_with(call.text("url", url, url_len)?, &options)?;
+        let backend = c_string(client.capabilities().backend);
+        out.set(give(Opened {
+            client,
+            dispose_timeout,
+            backend,
+            _user: user,
+        }));
+        Ok(OK)
+    })
+}
+
+/// Creates what the store needs: tables and functions. May be repeated, and run by many processes at once.
+///
+/// @param cancel  NULL, or ends the call.
+/// @return OK, at once where there is no schema; INVALID_ARGUMENT for NULL, or a store that holds something else under our
+/// names; AUTH_FAILED without the right to create; SERVICE_UNAVAILABLE, RATE_LIMITED, NETWORK_TIMEOUT, ABORTED, INTERNAL as
+/// said of them.
+/// Threads: any. Blocks up to the operation timeout.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syncguard_client_setup_schema(
+    client: *mut syncguard_client,
+    cancel: *mut syncguard_cancel,
+    err: *mut *mut syncguard_error,
+) -> syncguard_status {
+    boundary(err, |call| {
+        let opened = call.handle(client)?;
+        let token = token(call, cancel)?;
+        Backend::setup_schema(&opened.client, token.as_ref())?;
+        Ok(OK)
+    })
+}
+
+/// Looks whether the store is reachable, allowed, set up and safely configured. What is not safe, but works, goes to the
+/// client's `on_warning`.
+///
+/// @param cancel  NULL, or ends the call.
+/// @return OK if locks will work; INVALID_ARGUMENT for NULL, a missing schema or a wrong one, with what to do; AUTH_FAILED,
+/// SERVICE_UNAVAILABLE, RATE_LIMITED, NETWORK_TIMEOUT, ABORTED, INTERNAL as said of them.
+/// Threads: any. Blocks up to the operation timeout.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syncguard_client_check(
+    client: *mut syncguard_client,
+    cancel: *mut syncguard_cancel,
+    err: *mut *mut syncguard_error,
+) -> syncguard_status {
+    boundary(err, |call| {
+        let opened = call.handle(client)?;
+        let token = token(call, cancel)?;
+        Backend::check(&opened.client, token.as_ref())?;
+        Ok(OK)
+    })
+}
+
+/// Removes locks that expired more than two seconds ago; never a live one and never a fence counter. Redis does that by itself.
+///
+/// @param limit   how many at the most.
+/// @param cancel  NULL, or ends the call.
+/// @param purged  gets how many were removed; written if OK.
+/// @return OK; INVALID_ARGUMENT for NULL; AUTH_FAILED, SERVICE_UNAVAILABLE, RATE_LIMITED, NETWORK_TIMEOUT, ABORTED, INTERNAL as
+/// said of them.
+/// Threads: any. Blocks up to the operation timeout.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syncguard_client_purge_expired(
+    client: *mut syncguard_client,
+    limit: u32,
+    cancel: *mut syncguard_cancel,
+    purged: *mut u64,
+    err: *mut *mut syncguard_error,
+) -> syncguard_status {
+    boundary(err, |call| {
+        let opened = call.handle(client)?;
+        let out = call.out("purged", purged)?;
+        let token = token(call, cancel)?;
+        out.set(opened.client.purge_expired(limit, token.as_ref())?);
+        Ok(OK)
+    })
+}
+
+/// Which store it is: "redis", "postgres" or "sqlite".
+///
+/// @return a text that belongs to the client and lives as long as it; NULL for NULL.
+/// Threads: any. No I/O.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syncguard_client_backend(
+    client: *const syncguard_client,
+) -> *const c_char {
+    quietly(null(), |call| {
+        call.handle(client).map_or(null(), |c| c.backend.as_ptr())
+    })
+}
+
+/// Frees a client. NULL is fine. Live guards keep what they need, so the order does not matter; a call of another thread that
+/// is inside ends as if nothing had happened.
+/// Threads: any, also inside a callback.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syncguard_client_free(client: *mut syncguard_client) {
+    dispose(client);
+}

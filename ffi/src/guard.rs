@@ -1,0 +1,285 @@
+//! `syncguard_guard`: a lock that is held.
+
+use std::ffi::{CString, c_char, c_int};
+use std::os::fd::AsRawFd;
+use std::ptr::null;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rust_syncguard::{CancelToken, Guard, LockError};
+
+use crate::boundary::{Call, Opaque, UserData, boundary, c_string, give, quietly};
+use crate::cancel::{syncguard_cancel, token};
+use crate::client::{Opened, syncguard_client};
+use crate::error::syncguard_error;
+use crate::options::{Adopted, millis, syncguard_lock_options};
+use crate::status::{ABSENT, LOCKED, OK, syncguard_status};
+
+/// A lock that is held: renewed in the background, released when freed.
+/// Check the fence where it matters: a holder that was paused past its ttl does not know it, and only the resource itself, by
+/// refusing an older fence than it has seen, is safe from it.
+/// Threads: any, also several at once.
+pub struct syncguard_guard {
+    _opaque: [u8; 0],
+}
+
+impl Opaque for syncguard_guard {
+    type Body = Held;
+    const NAME: &'static str = "guard";
+    const TAG: u64 = 0x5347_6775_6172_6401;
+}
+
+/// The body of a `syncguard_guard`.
+pub(crate) struct Held {
+    guard: Guard,
+    dispose_timeout: Duration,
+    key: CString,
+    lock_id: CString,
+    fence: CString,
+    /// Kept until the guard goes, also if no callback uses it.
+    _user: Arc<UserData>,
+}
+
+impl Held {
+    fn new(guard: Guard, client: &Opened, user: Arc<UserData>) -> Self {
+        Self {
+            dispose_timeout: client.dispose_timeout,
+            key: c_string(guard.key()),
+            lock_id: c_string(guard.lock_id().as_str()),
+            fence: c_string(&guard.fence().to_string()),
+            guard,
+            _user: user,
+        }
+    }
+}
+
+/// Takes the lock of a key, waiting for it as the options say, and keeps it renewed until the guard is released, freed or lost.
+/// Trouble of the store during the wait is retried within the same time.
+///
+/// @param key      the key: 1 to 512 bytes of UTF-8 after NFC, without U+0000.
+/// @param key_len  its length in bytes, or `SYNCGUARD_NUL`.
+/// @param options  NULL for all defaults: ttl 30 s, wait up to 5 s and ten retries, renewal every 10 s.
+/// @param out      gets the guard, which belongs to the caller and is freed with `syncguard_guard_free`; NULL unless OK.
+/// @param err      NULL, or gets an error below zero.
+/// @return OK, it is held; ACQUISITION_TIMEOUT, somebody else held it to the end; ABORTED, the token was triggered;
+/// INVALID_ARGUMENT for NULL, a bad key or a bad option; AUTH_FAILED at once; SERVICE_UNAVAILABLE, RATE_LIMITED and
+/// NETWORK_TIMEOUT if the trouble outlasted the wait; INTERNAL as said of it. What an attempt of unknown outcome may have left is
+/// taken back in the background. Whatever the status, the options' `user_data` is the library's from now on, if the struct had a
+/// valid size.
+/// Threads: any. Blocks up to the larger of the acquire timeout and the operation timeout.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syncguard_lock(
+    client: *mut syncguard_client,
+    key: *const c_char,
+    key_len: usize,
+    options: *const syncguard_lock_options,
+    out: *mut *mut syncguard_guard,
+    err: *mut *mut syncguard_error,
+) -> syncguard_status {
+    boundary(err, |call| {
+        let out = call.slot(out);
+        let adopted = Adopted::lock(call, options);
+        let (out, opened) = (out?, call.handle(client)?);
+        let key = call.text("key", key, key_len)?;
+        let (options, user) = adopted.options(call)?;
+        let guard = opened.client.lock_with(key, &options)?;
+        out.set(give(Held::new(guard, &opened, user)));
+        Ok(OK)
+    })
+}
+
+/// Takes the lock of a key if it is free: one attempt, whatever the options say of waiting.
+///
+/// @param key      as for `syncguard_lock`.
+/// @param key_len  its length in bytes, or `SYNCGUARD_NUL`.
+/// @param options  NULL for all defaults.
+/// @param out      gets the guard, which belongs to the caller and is freed with `syncguard_guard_free`; NULL unless OK.
+/// @param err      NULL, or gets an error below zero.
+/// @return OK, it is held; LOCKED, somebody else holds it, in this process or another; below zero as for `syncguard_lock`, but
+/// never ACQUISITION_TIMEOUT. The options' `user_data` as there.
+/// Threads: any. Blocks up to the operation timeout.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syncguard_try_lock(
+    client: *mut syncguard_client,
+    key: *const c_char,
+    key_len: usize,
+    options: *const syncguard_lock_options,
+    out: *mut *mut syncguard_guard,
+    err: *mut *mut syncguard_error,
+) -> syncguard_status {
+    boundary(err, |call| {
+        let out = call.slot(out);
+        let adopted = Adopted::lock(call, options);
+        let (out, opened) = (out?, call.handle(client)?);
+        let key = call.text("key", key, key_len)?;
+        let (options, user) = adopted.options(call)?;
+        let Some(guard) = opened.client.try_lock_with(key, &options)? else {
+            return Ok(LOCKED);
+        };
+        out.set(give(Held::new(guard, &opened, user)));
+        Ok(OK)
+    })
+}
+
+/// The key, normalised.
+///
+/// @return a text that belongs to the guard and lives until it is freed; NULL for NULL.
+/// Threads: any. No I/O.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syncguard_guard_key(guard: *const syncguard_guard) -> *const c_char {
+    text(guard, |held| &held.key)
+}
+
+/// The id of this grant, 22 characters. Who knows it can release or extend the lock, from any process or language.
+///
+/// @return a text that belongs to the guard and lives until it is freed; NULL for NULL.
+/// Threads: any. No I/O.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syncguard_guard_lock_id(guard: *const syncguard_guard) -> *const c_char {
+    text(guard, |held| &held.lock_id)
+}
+
+/// The fencing token, 15 digits: larger, as a number and as a text, than that of every earlier grant of this key.
+///
+/// @return a text that belongs to the guard and lives until it is freed; NULL for NULL.
+/// Threads: any. No I/O.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syncguard_guard_fence(guard: *const syncguard_guard) -> *const c_char {
+    text(guard, |held| &held.fence)
+}
+
+/// When the lease ends, in Unix milliseconds of the store's clock, as of the last renewal. For display; decide by
+/// `syncguard_guard_remaining_ms`. 0 for NULL.
+/// Threads: any. No I/O.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syncguard_guard_expires_at_ms(guard: *const syncguard_guard) -> i64 {
+    quietly(0, |call| {
+        call.handle(guard)
+            .map_or(0, |held| held.guard.expires_at_ms())
+    })
+}
+
+/// How much longer this process may count on the lock, in whole milliseconds of the local monotonic clock, rounded down. 0 once
+/// lost or released, and for NULL.
+/// Threads: any. No I/O.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syncguard_guard_remaining_ms(guard: *const syncguard_guard) -> i64 {
+    quietly(0, |call| {
+        call.handle(guard).map_or(0, |held| {
+            i64::try_from(held.guard.remaining().as_millis()).unwrap_or(i64::MAX)
+        })
+    })
+}
+
+/// Whether this process can no longer count on the lock: it could not be renewed in time, or the store no longer has it. For
+/// good. Compares the clock at the moment of the call. A released guard is not lost, unless it was before. True for NULL and in a
+/// forked child.
+/// Threads: any. No I/O.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syncguard_guard_is_lost(guard: *const syncguard_guard) -> bool {
+    quietly(true, |call| {
+        call.handle(guard).map_or(true, |held| held.guard.is_lost())
+    })
+}
+
+/// A descriptor that becomes readable when the lock is lost, for `poll`, `select` and `epoll`. Made at the first call; the same
+/// one ever after.
+///
+/// @return a descriptor that belongs to the guard and is closed when that is freed: do not read from it and do not close it, and
+/// take it out of an epoll set before the guard is freed. -1 for NULL, in a forked child, or if the process has no descriptor left.
+/// Threads: any.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syncguard_guard_lost_fd(guard: *mut syncguard_guard) -> c_int {
+    quietly(-1, |call| {
+        call.handle(guard).map_or(-1, |held| {
+            held.guard.lost_fd().map_or(-1, |fd| fd.as_raw_fd())
+        })
+    })
+}
+
+/// Waits until the lock is lost.
+///
+/// @param timeout_ms  how long at the most, or `SYNCGUARD_FOREVER`; 0 and any other negative value do not wait.
+/// @return true: lost; false: released, freed, or the time is up. True at once for NULL and in a forked child.
+/// Threads: any.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syncguard_guard_wait_lost(
+    guard: *const syncguard_guard,
+    timeout_ms: i64,
+) -> bool {
+    quietly(true, |call| {
+        let timeout = match timeout_ms {
+            -1 => None,
+            ms => Some(millis("timeout_ms", ms).unwrap_or_default()),
+        };
+        call.handle(guard)
+            .map_or(true, |held| held.guard.wait_lost(timeout))
+    })
+}
+
+/// Sets the lease to `ttl_ms` from now, and renews with that from now on. Less than what remains shortens it.
+///
+/// @param ttl_ms  at least 1, at most ten years.
+/// @param cancel  NULL, or ends the call.
+/// @return OK, still held; ABSENT, it was lost or released, which needs no I/O once known; INVALID_ARGUMENT for NULL or a bad ttl;
+/// below zero as said of each, after which the lease counts as the shorter of what it was and what was asked for.
+/// Threads: any. Waits for a renewal under way; blocks up to the operation timeout.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syncguard_guard_extend(
+    guard: *mut syncguard_guard,
+    ttl_ms: i64,
+    cancel: *mut syncguard_cancel,
+    err: *mut *mut syncguard_error,
+) -> syncguard_status {
+    boundary(err, |call| {
+        let (held, token) = (call.handle(guard)?, token(call, cancel)?);
+        let ttl = millis("ttl_ms", ttl_ms)?;
+        let still = held.guard.extend_with(ttl, token.as_ref())?;
+        Ok(if still { OK } else { ABSENT })
+    })
+}
+
+/// Ends the renewal and releases the lock, whatever this process believes of it, and reports. Does not free the guard.
+/// May be repeated: once the store has answered, nothing more is sent and the answer is ABSENT; after an error it is tried again.
+///
+/// @param cancel  NULL, or ends the call.
+/// @return OK, this call removed the lock; ABSENT, it was gone already; INVALID_ARGUMENT for NULL; below zero as said of each:
+/// the lock may then be held until its ttl has passed.
+/// Threads: any, also inside the guard's own callback; otherwise it waits, up to a second, for one that runs. Blocks up to the
+/// operation timeout.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syncguard_guard_release(
+    guard: *mut syncguard_guard,
+    cancel: *mut syncguard_cancel,
+    err: *mut *mut syncguard_error,
+) -> syncguard_status {
+    boundary(err, |call| {
+        let (held, token) = (call.handle(guard)?, token(call, cancel)?);
+        let released = held.guard.release_with(token.as_ref())?;
+        Ok(if released { OK } else { ABSENT })
+    })
+}
+
+/// Frees a guard, and releases the lock if that was not done. NULL is fine. Never fails: trouble goes to `on_release_error`.
+/// A call of another thread that is inside ends safely; one that waits for the loss returns false. In a forked child nothing is
+/// sent and the lock stays the parent's.
+/// Threads: any, also inside the guard's own callback. Blocks up to the dispose timeout.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syncguard_guard_free(guard: *mut syncguard_guard) {
+    quietly((), |call| {
+        let Some(held) = call.take(guard) else { return };
+        if held.is_shared() {
+            // A call is inside and would put the release off for as long as it stays. What fails here is tried again, and
+            // reported, by whoever is the last.
+            let bounded = CancelToken::new().with_timeout(held.dispose_timeout);
+            let _ = held.guard.release_with(Some(&bounded));
+        }
+    });
+}
+
+fn text(guard: *const syncguard_guard, get: impl FnOnce(&Held) -> &CString) -> *const c_char {
+    quietly(null(), |call: &Call| {
+        let held: Result<_, LockError> = call.handle(guard);
+        held.map_or(null(), |held| get(&held).as_ptr())
+    })
+}

@@ -1,0 +1,366 @@
+//! The five verbs and the diagnostics: one attempt, one round trip each.
+
+use std::ffi::c_char;
+
+use rust_syncguard::{
+    AcquireOutcome, Backend, ErrorCode, ExtendOutcome, Key, LockError, LockId, LockInfo, LookupBy,
+    StoredLock, Ttl,
+};
+
+use crate::boundary::{Call, boundary, fixed};
+use crate::cancel::{syncguard_cancel, token};
+use crate::client::syncguard_client;
+use crate::error::syncguard_error;
+use crate::options::millis;
+use crate::status::{ABSENT, LOCKED, OK, syncguard_status};
+
+/// What `syncguard_acquire` was granted. Frozen: later versions do not change it.
+#[repr(C)]
+pub struct syncguard_acquired {
+    /// The id of the grant, for release and extend.
+    pub lock_id: [c_char; 23],
+    /// The fencing token, 15 digits; empty unless OK.
+    pub fence: [c_char; 16],
+    /// When the lease ends, in Unix milliseconds of the store's clock; 0 unless OK.
+    pub expires_at_ms: i64,
+}
+
+/// A live lock without its secrets. Frozen: later versions do not change it.
+#[repr(C)]
+pub struct syncguard_lock_info {
+    /// The hash of the key, as `syncguard_hash_key` makes it.
+    pub key_hash: [c_char; 25],
+    /// The hash of the lock id.
+    pub lock_id_hash: [c_char; 25],
+    /// The fencing token, 15 digits.
+    pub fence: [c_char; 16],
+    /// When the lease ends, in Unix milliseconds of the store's clock.
+    pub expires_at_ms: i64,
+    /// When it was granted, in Unix milliseconds of the store's clock.
+    pub acquired_at_ms: i64,
+}
+
+/// A live lock with its raw key and lock id: who has it can release the lock. Frozen: later versions do not change it.
+#[repr(C)]
+pub struct syncguard_lock_info_raw {
+    /// The part without secrets.
+    pub info: syncguard_lock_info,
+    /// The raw key.
+    pub key: [c_char; 513],
+    /// The raw lock id.
+    pub lock_id: [c_char; 23],
+}
+
+/// Takes the lock of a key if it is free: one attempt. Nothing is renewed and nothing is undone; `syncguard_lock` does both.
+///
+/// @param key      1 to 512 bytes of UTF-8 after NFC, without U+0000.
+/// @param key_len  its length in bytes, or `SYNCGUARD_NUL`.
+/// @param ttl_ms   how long the lease lasts; at least 1, at most ten years.
+/// @param cancel   NULL, or ends the call.
+/// @param out      gets the grant. Its `lock_id` is filled in before anything is sent: after a status below zero the lock may have
+///                 been taken under it, and releasing it is safe. Untouched after INVALID_ARGUMENT for an argument.
+/// @param err      NULL, or gets an error below zero.
+/// @return OK; LOCKED, somebody else holds it; INVALID_ARGUMENT for NULL, a bad key or ttl; AUTH_FAILED, SERVICE_UNAVAILABLE,
+/// RATE_LIMITED, NETWORK_TIMEOUT, ABORTED, INTERNAL as said of them.
+/// Threads: any. Blocks up to the operation timeout.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syncguard_acquire(
+    client: *mut syncguard_client,
+    key: *const c_char,
+    key_len: usize,
+    ttl_ms: i64,
+    cancel: *mut syncguard_cancel,
+    out: *mut syncguard_acquired,
+    err: *mut *mut syncguard_error,
+) -> syncguard_status {
+    boundary(err, |call| {
+        let (opened, out) = (call.handle(client)?, call.out("out", out)?);
+        let token = token(call, cancel)?;
+        let key = read_key(call, key, key_len)?;
+        let ttl = Ttl::new(millis("ttl_ms", ttl_ms)?).map_err(|e| e.for_key(&key))?;
+        let lock_id = LockId::random()?;
+        let mut answer = syncguard_acquired {
+            lock_id: fixed(lock_id.as_str()),
+            fence: fixed(""),
+            expires_at_ms: 0,
+        };
+        out.set(syncguard_acquired { ..answer });
+        match opened
+            .client
+            .acquire(&key, &lock_id, ttl, token.as_ref())
+            .map_err(|e| e.for_key(&key))?
+        {
+            AcquireOutcome::Acquired(grant) => {
+                answer.fence = fixed(&grant.fence.to_string());
+                answer.expires_at_ms = grant.expires_at_ms;
+                out.set(answer);
+                Ok(OK)
+            }
+            AcquireOutcome::Locked(_) => Ok(LOCKED),
+        }
+    })
+}
+
+/// Releases the lock with this id, whoever acquired it, in whatever process or language.
+///
+/// @param lock_id      22 characters of `[A-Za-z0-9_-]`.
+/// @param lock_id_len  its length in bytes, or `SYNCGUARD_NUL`.
+/// @param cancel       NULL, or ends the call.
+/// @return OK, this call removed it; ABSENT, there was no such live lock; INVALID_ARGUMENT for NULL or what is no lock id;
+/// AUTH_FAILED, SERVICE_UNAVAILABLE, RATE_LIMITED, NETWORK_TIMEOUT, ABORTED, INTERNAL as said of them.
+/// Threads: any. Blocks up to the operation timeout.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syncguard_release(
+    client: *mut syncguard_client,
+    lock_id: *const c_char,
+    lock_id_len: usize,
+    cancel: *mut syncguard_cancel,
+    err: *mut *mut syncguard_error,
+) -> syncguard_status {
+    boundary(err, |call| {
+        let (opened, token) = (call.handle(client)?, token(call, cancel)?);
+        let lock_id = read_id(call, lock_id, lock_id_len)?;
+        let outcome = opened.client.release(&lock_id, token.as_ref())?;
+        Ok(if outcome.is_released() { OK } else { ABSENT })
+    })
+}
+
+/// Sets the lease of the lock with this id to `ttl_ms` from now. Replaces, never adds, never revives.
+///
+/// @param lock_id        22 characters of `[A-Za-z0-9_-]`.
+/// @param lock_id_len    its length in bytes, or `SYNCGUARD_NUL`.
+/// @param ttl_ms         at least 1, at most ten years.
+/// @param cancel         NULL, or ends the call.
+/// @param expires_at_ms  gets when the lease ends, in Unix milliseconds of the store's clock; written if OK.
+/// @return OK; ABSENT, there was no such live lock; INVALID_ARGUMENT for NULL, what is no lock id, or a bad ttl; AUTH_FAILED,
+/// SERVICE_UNAVAILABLE, RATE_LIMITED, NETWORK_TIMEOUT, ABORTED, INTERNAL as said of them.
+/// Threads: any. Blocks up to the operation timeout.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syncguard_extend(
+    client: *mut syncguard_client,
+    lock_id: *const c_char,
+    lock_id_len: usize,
+    ttl_ms: i64,
+    cancel: *mut syncguard_cancel,
+    expires_at_ms: *mut i64,
+    err: *mut *mut syncguard_error,
+) -> syncguard_status {
+    boundary(err, |call| {
+        let (opened, token) = (call.handle(client)?, token(call, cancel)?);
+        let out = call.out("expires_at_ms", expires_at_ms)?;
+        let lock_id = read_id(call, lock_id, lock_id_len)?;
+        let ttl = Ttl::new(millis("ttl_ms", ttl_ms)?)?;
+        match opened.client.extend(&lock_id, ttl, token.as_ref())? {
+            ExtendOutcome::Extended(at) => {
+                out.set(at);
+                Ok(OK)
+            }
+            ExtendOutcome::Absent(_) => Ok(ABSENT),
+        }
+    })
+}
+
+/// Whether somebody holds a key. Never a guard before a mutation: between the look and the act it may change hands.
+///
+/// @param key      as for `syncguard_acquire`.
+/// @param key_len  its length in bytes, or `SYNCGUARD_NUL`.
+/// @param cancel   NULL, or ends the call.
+/// @param out      gets the answer; written if OK.
+/// @return OK; INVALID_ARGUMENT for NULL or a bad key; AUTH_FAILED, SERVICE_UNAVAILABLE, RATE_LIMITED, NETWORK_TIMEOUT, ABORTED,
+/// INTERNAL as said of them.
+/// Threads: any. Blocks up to the operation timeout.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syncguard_is_locked(
+    client: *mut syncguard_client,
+    key: *const c_char,
+    key_len: usize,
+    cancel: *mut syncguard_cancel,
+    out: *mut bool,
+    err: *mut *mut syncguard_error,
+) -> syncguard_status {
+    boundary(err, |call| {
+        let (opened, token) = (call.handle(client)?, token(call, cancel)?);
+        let out = call.out("out", out)?;
+        let key = read_key(call, key, key_len)?;
+        let locked = opened.client.is_locked(&key, token.as_ref());
+        out.set(locked.map_err(|e| e.for_key(&key))?);
+        Ok(OK)
+    })
+}
+
+/// The live lock of a key, without its secrets. For people and dashboards; never a guard before a mutation.
+///
+/// @param key      as for `syncguard_acquire`.
+/// @param key_len  its length in bytes, or `SYNCGUARD_NUL`.
+/// @param cancel   NULL, or ends the call.
+/// @param out      gets what is known of it; written if OK.
+/// @return OK; ABSENT, nobody holds it; below zero as for `syncguard_is_locked`.
+/// Threads: any. Blocks up to the operation timeout.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syncguard_lookup_by_key(
+    client: *mut syncguard_client,
+    key: *const c_char,
+    key_len: usize,
+    cancel: *mut syncguard_cancel,
+    out: *mut syncguard_lock_info,
+    err: *mut *mut syncguard_error,
+) -> syncguard_status {
+    boundary(err, |call| {
+        let (opened, token) = (call.handle(client)?, token(call, cancel)?);
+        let out = call.out("out", out)?;
+        let key = read_key(call, key, key_len)?;
+        let found = opened.client.lookup(LookupBy::Key(&key), token.as_ref());
+        let Some(info) = found.map_err(|e| e.for_key(&key))? else {
+            return Ok(ABSENT);
+        };
+        out.set(sanitised(&info));
+        Ok(OK)
+    })
+}
+
+/// The live lock with this id, without its secrets. For people and dashboards; never a guard before a mutation.
+///
+/// @param lock_id      22 characters of `[A-Za-z0-9_-]`.
+/// @param lock_id_len  its length in bytes, or `SYNCGUARD_NUL`.
+/// @param cancel       NULL, or ends the call.
+/// @param out          gets what is known of it; written if OK.
+/// @return OK; ABSENT, there is no such live lock; INVALID_ARGUMENT for NULL or what is no lock id; else below zero as for
+/// `syncguard_is_locked`.
+/// Threads: any. Blocks up to the operation timeout.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syncguard_lookup_by_id(
+    client: *mut syncguard_client,
+    lock_id: *const c_char,
+    lock_id_len: usize,
+    cancel: *mut syncguard_cancel,
+    out: *mut syncguard_lock_info,
+    err: *mut *mut syncguard_error,
+) -> syncguard_status {
+    boundary(err, |call| {
+        let (opened, token) = (call.handle(client)?, token(call, cancel)?);
+        let out = call.out("out", out)?;
+        let lock_id = read_id(call, lock_id, lock_id_len)?;
+        let by = LookupBy::LockId(&lock_id);
+        let Some(info) = opened.client.lookup(by, token.as_ref())? else {
+            return Ok(ABSENT);
+        };
+        out.set(sanitised(&info));
+        Ok(OK)
+    })
+}
+
+/// As `syncguard_lookup_by_key`, with the raw key and lock id: keep them out of logs.
+///
+/// @param key      as for `syncguard_acquire`.
+/// @param key_len  its length in bytes, or `SYNCGUARD_NUL`.
+/// @param cancel   NULL, or ends the call.
+/// @param out      gets what is known of it; written if OK.
+/// @return as `syncguard_lookup_by_key`.
+/// Threads: any. Blocks up to the operation timeout.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syncguard_lookup_by_key_raw(
+    client: *mut syncguard_client,
+    key: *const c_char,
+    key_len: usize,
+    cancel: *mut syncguard_cancel,
+    out: *mut syncguard_lock_info_raw,
+    err: *mut *mut syncguard_error,
+) -> syncguard_status {
+    boundary(err, |call| {
+        let (opened, token) = (call.handle(client)?, token(call, cancel)?);
+        let out = call.out("out", out)?;
+        let key = read_key(call, key, key_len)?;
+        let found = opened.client.find(LookupBy::Key(&key), token.as_ref());
+        let Some(stored) = found.map_err(|e| e.for_key(&key))? else {
+            return Ok(ABSENT);
+        };
+        out.set(raw(&stored)?);
+        Ok(OK)
+    })
+}
+
+/// As `syncguard_lookup_by_id`, with the raw key and lock id: keep them out of logs.
+///
+/// @param lock_id      22 characters of `[A-Za-z0-9_-]`.
+/// @param lock_id_len  its length in bytes, or `SYNCGUARD_NUL`.
+/// @param cancel       NULL, or ends the call.
+/// @param out          gets what is known of it; written if OK.
+/// @return as `syncguard_lookup_by_id`.
+/// Threads: any. Blocks up to the operation timeout.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syncguard_lookup_by_id_raw(
+    client: *mut syncguard_client,
+    lock_id: *const c_char,
+    lock_id_len: usize,
+    cancel: *mut syncguard_cancel,
+    out: *mut syncguard_lock_info_raw,
+    err: *mut *mut syncguard_error,
+) -> syncguard_status {
+    boundary(err, |call| {
+        let (opened, token) = (call.handle(client)?, token(call, cancel)?);
+        let out = call.out("out", out)?;
+        let lock_id = read_id(call, lock_id, lock_id_len)?;
+        let by = LookupBy::LockId(&lock_id);
+        let Some(stored) = opened.client.find(by, token.as_ref())? else {
+            return Ok(ABSENT);
+        };
+        out.set(raw(&stored)?);
+        Ok(OK)
+    })
+}
+
+/// Whether the lock with this id is alive. A diagnostic; never a guard before a mutation.
+///
+/// @param lock_id      22 characters of `[A-Za-z0-9_-]`.
+/// @param lock_id_len  its length in bytes, or `SYNCGUARD_NUL`.
+/// @param out          gets the answer; written if OK.
+/// @return OK; INVALID_ARGUMENT for NULL or what is no lock id; else below zero as for `syncguard_is_locked`, but never ABORTED.
+/// Threads: any. Blocks up to the operation timeout.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syncguard_owns(
+    client: *mut syncguard_client,
+    lock_id: *const c_char,
+    lock_id_len: usize,
+    out: *mut bool,
+    err: *mut *mut syncguard_error,
+) -> syncguard_status {
+    boundary(err, |call| {
+        let (opened, out) = (call.handle(client)?, call.out("out", out)?);
+        let lock_id = read_id(call, lock_id, lock_id_len)?;
+        out.set(opened.client.owns(lock_id.as_str())?);
+        Ok(OK)
+    })
+}
+
+fn read_key(call: &Call, key: *const c_char, len: usize) -> Result<Key, LockError> {
+    Key::new(call.text("key", key, len)?)
+}
+
+pub(crate) fn read_id(call: &Call, id: *const c_char, len: usize) -> Result<LockId, LockError> {
+    LockId::parse(call.text("lock_id", id, len)?)
+}
+
+fn sanitised(info: &LockInfo) -> syncguard_lock_info {
+    syncguard_lock_info {
+        key_hash: fixed(&info.key_hash),
+        lock_id_hash: fixed(&info.lock_id_hash),
+        fence: fixed(&info.fence.to_string()),
+        expires_at_ms: info.expires_at_ms,
+        acquired_at_ms: info.acquired_at_ms,
+    }
+}
+
+fn raw(stored: &StoredLock) -> Result<syncguard_lock_info_raw, LockError> {
+    // No key of ours is longer or holds a NUL, but somebody else may have written there; half a key would be another lock's.
+    if stored.key.len() > rust_syncguard::MAX_KEY_BYTES || stored.key.contains('\0') {
+        return Err(LockError::new(
+            ErrorCode::Internal,
+            "the stored lock's key is not one of this library's",
+        ));
+    }
+    Ok(syncguard_lock_info_raw {
+        info: sanitised(&stored.info()),
+        key: fixed(&stored.key),
+        lock_id: fixed(stored.lock_id.as_str()),
+    })
+}

@@ -1,0 +1,336 @@
+/* Callbacks: when they come, what they may do, and that every user_data is finalized exactly once. */
+#include "check.h"
+
+#include <pthread.h>
+#include <sys/stat.h>
+
+/* What a callback saw, and how often its data was finalized. */
+struct seen {
+  int lost, errors, events, warnings, freed;
+  int frees_guard, frees_client, sleeps, calls_in;
+  syncguard_guard *guard;
+  syncguard_client *client;
+  char key[64], lock_id[32], source[16];
+  char text[512];
+};
+
+static pthread_mutex_t M = PTHREAD_MUTEX_INITIALIZER;
+
+static int read_int(int *what) {
+  pthread_mutex_lock(&M);
+  int value = *what;
+  pthread_mutex_unlock(&M);
+  return value;
+}
+
+static void add(int *what) {
+  pthread_mutex_lock(&M);
+  ++*what;
+  pthread_mutex_unlock(&M);
+}
+
+static void finalize(void *data) {
+  if (data != NULL) {
+    add(&((struct seen *)data)->freed);
+  }
+}
+
+static int null_finalized;
+
+static void finalize_null(void *data) {
+  CHECK(data == NULL);
+  add(&null_finalized);
+}
+
+static void on_lost(void *data, const syncguard_error *why) {
+  struct seen *seen = data;
+  CHECK(syncguard_error_status(why) < 0 && strlen(syncguard_error_message(why)) > 5);
+  CHECK(strlen(syncguard_error_key_hash(why)) == 24);
+  if (seen->sleeps) {
+    pause_ms(seen->sleeps);
+  }
+  if (seen->calls_in) {
+    syncguard_guard *other = lock(seen->client, "from inside");
+    syncguard_guard_free(other);
+    CHECK(syncguard_guard_is_lost(seen->guard));
+    CHECK(syncguard_guard_release(seen->guard, NULL, NULL) >= 0);
+  }
+  if (seen->frees_guard) {
+    syncguard_guard_free(seen->guard);
+  }
+  if (seen->frees_client) {
+    syncguard_client_free(seen->client);
+  }
+  add(&seen->lost);
+}
+
+static syncguard_lock_options lost_soon(struct seen *seen) {
+  syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+  options.ttl_ms = 150;
+  options.heartbeat_ms = SYNCGUARD_FOREVER;
+  options.on_lost = on_lost;
+  options.user_data = seen;
+  options.user_data_free = finalize;
+  return options;
+}
+
+/* The guard is written before the callback can read it: its lease lasts long enough for that, on any machine. */
+static void lost_once(struct seen *seen, const char *key) {
+  syncguard_lock_options options = lost_soon(seen);
+  options.ttl_ms = 1000;
+  EXPECT(OK, syncguard_lock(seen->client, key, NUL, &options, &seen->guard, &err));
+  EVENTUALLY(read_int(&seen->lost) == 1);
+}
+
+static void lost_is_told_once(void) {
+  struct seen seen = {0};
+  seen.client = open_client();
+  lost_once(&seen, "once");
+  CHECK(read_int(&seen.freed) == 0);
+  for (int i = 0; i < 3; i++) {
+    CHECK(syncguard_guard_is_lost(seen.guard));
+    CHECK(syncguard_guard_extend(seen.guard, 1000, NULL, NULL) == ABSENT);
+  }
+  syncguard_guard_free(seen.guard);
+  EVENTUALLY(read_int(&seen.freed) == 1);
+  CHECK(read_int(&seen.lost) == 1);
+  syncguard_client_free(seen.client);
+}
+
+static void not_told_after_a_release(void) {
+  struct seen seen = {0};
+  seen.client = open_client();
+  syncguard_lock_options options = lost_soon(&seen);
+  EXPECT(OK, syncguard_lock(seen.client, "released", NUL, &options, &seen.guard, &err));
+  CHECK(syncguard_guard_release(seen.guard, NULL, NULL) >= 0);
+  int lost = read_int(&seen.lost);
+  pause_ms(300);
+  CHECK(read_int(&seen.lost) == lost);
+  syncguard_guard_free(seen.guard);
+  EVENTUALLY(read_int(&seen.freed) == 1);
+  syncguard_client_free(seen.client);
+}
+
+/* 47: a callback that frees its own guard and the client. */
+static void a_callback_may_free_its_handles(void) {
+  struct seen seen = {0};
+  seen.client = open_client();
+  seen.frees_guard = seen.frees_client = 1;
+  lost_once(&seen, "frees");
+  EVENTUALLY(read_int(&seen.freed) == 1);
+}
+
+/* 47: one that calls back in. */
+static void a_callback_may_call_back_in(void) {
+  struct seen seen = {0};
+  seen.client = open_client();
+  seen.calls_in = 1;
+  lost_once(&seen, "calls");
+  syncguard_guard_free(seen.guard);
+  EVENTUALLY(read_int(&seen.freed) == 1);
+  syncguard_client_free(seen.client);
+}
+
+/* 47: one that sleeps delays nobody else's loss, and is waited for, bounded, by its guard's free. */
+static void a_callback_may_sleep(void) {
+  struct seen slow = {0}, quick = {0};
+  slow.client = quick.client = open_client();
+  slow.sleeps = 3000;
+  syncguard_lock_options options = lost_soon(&slow);
+  EXPECT(OK, syncguard_lock(slow.client, "slow", NUL, &options, &slow.guard, &err));
+  CHECK(syncguard_guard_wait_lost(slow.guard, 60000));
+  options = lost_soon(&quick);
+  EXPECT(OK, syncguard_lock(quick.client, "quick", NUL, &options, &quick.guard, &err));
+  EVENTUALLY(read_int(&quick.lost) == 1);
+  syncguard_guard_free(slow.guard);
+  syncguard_guard_free(quick.guard);
+  EVENTUALLY(read_int(&slow.lost) == 1);
+  EVENTUALLY(read_int(&slow.freed) == 1 && read_int(&quick.freed) == 1);
+  syncguard_client_free(slow.client);
+}
+
+/* The finalizer runs once on every path, whatever the status. */
+static void data_is_finalized_on_every_path(void) {
+  struct seen s = {0};
+  syncguard_client *client = open_client();
+  syncguard_guard *held = lock(client, "held"), *g = NULL;
+  syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+  int n = 0;
+  options.user_data = &s;
+  options.user_data_free = finalize;
+  options.acquire_timeout_ms = 5;
+
+#define FINALIZED(wanted, call)            \
+  EXPECT(wanted, call);                    \
+  n++;                                     \
+  EVENTUALLY(read_int(&s.freed) == n)
+
+  FINALIZED(LOCKED, syncguard_try_lock(client, "held", NUL, &options, &g, &err));
+  FINALIZED(SYNCGUARD_STATUS_ACQUISITION_TIMEOUT, syncguard_lock(client, "held", NUL, &options, &g, &err));
+  FINALIZED(IA, syncguard_lock(NULL, "k", NUL, &options, &g, &err));
+  FINALIZED(IA, syncguard_lock(client, NULL, NUL, &options, &g, &err));
+  FINALIZED(IA, syncguard_lock(client, "", 0, &options, &g, &err));
+  FINALIZED(IA, syncguard_lock(client, "k", (size_t)-2, &options, &g, &err));
+  FINALIZED(IA, syncguard_lock(client, "k", NUL, &options, NULL, &err));
+  FINALIZED(IA, syncguard_try_lock(client, "\xff", NUL, &options, &g, &err));
+  options.jitter = 99;
+  FINALIZED(IA, syncguard_lock(client, "k", NUL, &options, &g, &err));
+  options.jitter = 0;
+  syncguard_cancel *cancel = syncguard_cancel_new();
+  syncguard_cancel_trigger(cancel);
+  options.cancel = cancel;
+  options.on_lost = on_lost;
+  FINALIZED(SYNCGUARD_STATUS_ABORTED, syncguard_lock(client, "k", NUL, &options, &g, &err));
+  options.cancel = NULL;
+  syncguard_cancel_free(cancel);
+  EXPECT(OK, syncguard_lock(client, "k", NUL, &options, &g, &err));
+  CHECK(read_int(&s.freed) == n);
+  syncguard_guard_free(g);
+  n++;
+  EVENTUALLY(read_int(&s.freed) == n);
+  /* A newer struct with a field that we do not know is refused, but what it handed over was ours. */
+  struct {
+    syncguard_lock_options ours;
+    char beyond[8];
+  } newer = {SYNCGUARD_LOCK_OPTIONS_INIT, {1}};
+  newer.ours = options;
+  newer.ours.struct_size = sizeof newer;
+  FINALIZED(IA, syncguard_lock(client, "k", NUL, &newer.ours, &g, &err));
+  /* Where the struct has no valid size, nothing in it is believed. */
+  options.struct_size = 0;
+  EXPECT(IA, syncguard_lock(client, "k", NUL, &options, &g, &err));
+  /* The helpers take nothing over. */
+  options.struct_size = sizeof options;
+  CHECK(syncguard_retry_delay_ms(&options, 1, 1000) > 0);
+  syncguard_lock_options_resolve(&options);
+  CHECK(read_int(&s.freed) == n);
+  /* NULL is data too. */
+  syncguard_lock_options null_data = SYNCGUARD_LOCK_OPTIONS_INIT;
+  null_data.user_data_free = finalize_null;
+  EXPECT(LOCKED, syncguard_try_lock(client, "held", NUL, &null_data, &g, &err));
+  CHECK(read_int(&null_finalized) == 1);
+
+  /* The client's. */
+  syncguard_client_options copts = SYNCGUARD_CLIENT_OPTIONS_INIT;
+  syncguard_client *c = NULL;
+  copts.user_data = &s;
+  copts.user_data_free = finalize;
+  FINALIZED(IA, syncguard_client_open("nosuch://", NUL, &copts, &c, &err));
+  FINALIZED(IA, syncguard_client_open(NULL, 0, &copts, &c, &err));
+  FINALIZED(IA, syncguard_client_open(URL, NUL, &copts, NULL, &err));
+  copts.cleanup_in_is_locked = 7;
+  FINALIZED(IA, syncguard_client_open(URL, NUL, &copts, &c, &err));
+  copts.cleanup_in_is_locked = 0;
+  EXPECT(OK, syncguard_client_open(URL, NUL, &copts, &c, &err));
+  g = lock(c, "client's");
+  syncguard_client_free(c);
+  syncguard_guard_free(g);
+  n++;
+  EVENTUALLY(read_int(&s.freed) == n);
+
+  syncguard_guard_free(held);
+  syncguard_client_free(client);
+  pause_ms(50);
+  CHECK(read_int(&s.freed) == n);
+}
+
+static void on_event(void *data, const syncguard_event *event) {
+  struct seen *seen = data;
+  char line[256];
+  CHECK(event->struct_size == sizeof *event && event->duration_us >= 0);
+  CHECK(event->key == NULL || strcmp(event->key, "told") == 0);
+  snprintf(line, sizeof line, "%d%c%s%s%s%s;", (int)event->type, event->ok ? '+' : '-', event->reason ? event->reason : "",
+           event->key_hash ? "k" : "", event->lock_id_hash ? "i" : "", event->key ? "K" : event->lock_id ? "I" : "");
+  pthread_mutex_lock(&M);
+  strcat(seen->text, line);
+  seen->events++;
+  pthread_mutex_unlock(&M);
+}
+
+static void events_tell_everything(int raw, const char *wanted) {
+  struct seen seen = {0};
+  syncguard_client_options options = SYNCGUARD_CLIENT_OPTIONS_INIT;
+  syncguard_client *client = NULL;
+  syncguard_acquired a, b;
+  syncguard_lock_info info;
+  bool yes;
+  int64_t at;
+  options.on_event = on_event;
+  options.events_include_raw = raw;
+  options.user_data = &seen;
+  options.user_data_free = finalize;
+  EXPECT(OK, syncguard_client_open(URL, NUL, &options, &client, &err));
+  EXPECT(OK, syncguard_acquire(client, "told", NUL, 30000, NULL, &a, &err));
+  EXPECT(LOCKED, syncguard_acquire(client, "told", NUL, 30000, NULL, &b, &err));
+  EXPECT(OK, syncguard_extend(client, a.lock_id, NUL, 30000, NULL, &at, &err));
+  EXPECT(OK, syncguard_is_locked(client, "told", NUL, NULL, &yes, &err));
+  EXPECT(OK, syncguard_lookup_by_key(client, "told", NUL, NULL, &info, &err));
+  EXPECT(OK, syncguard_release(client, a.lock_id, NUL, NULL, &err));
+  EXPECT(ABSENT, syncguard_release(client, a.lock_id, NUL, NULL, &err));
+  EVENTUALLY(read_int(&seen.events) == 7);
+  CHECK(strcmp(seen.text, wanted) == 0);
+  syncguard_client_free(client);
+  EVENTUALLY(read_int(&seen.freed) == 1);
+}
+
+static void events(void) {
+  events_tell_everything(0, "0+ki;0-lockedki;2+i;3+k;4+k;1+i;1-not-foundi;");
+  events_tell_everything(1, "0+kiK;0-lockedkiK;2+iI;3+kK;4+kK;1+iI;1-not-foundiI;");
+}
+
+static void on_release_error(void *data, const syncguard_error *err, const char *key, const char *lock_id, const char *source) {
+  struct seen *seen = data;
+  CHECK(syncguard_error_status(err) < 0);
+  CHECK(strstr(syncguard_error_message(err), lock_id) == NULL);
+  snprintf(seen->key, sizeof seen->key, "%s", key);
+  snprintf(seen->lock_id, sizeof seen->lock_id, "%s", lock_id);
+  snprintf(seen->source, sizeof seen->source, "%s", source);
+  add(&seen->errors);
+}
+
+/* A release that fails in free goes to the guard's hook, else to the client's; both may outlive their handles. */
+static void failed_releases_are_told(void) {
+  if (strncmp(URL, "sqlite:", 7) != 0) {
+    return; /* the store is broken by replacing its file */
+  }
+  for (int own = 0; own < 2; own++) {
+    struct seen of_client = {0}, of_guard = {0};
+    char url[512], moved[600], lock_id[23];
+    snprintf(url, sizeof url, "%s.broken%d", URL, own);
+    snprintf(moved, sizeof moved, "%s.moved", url + 7);
+    syncguard_client_options copts = SYNCGUARD_CLIENT_OPTIONS_INIT;
+    syncguard_client *client = NULL;
+    copts.on_release_error = on_release_error;
+    copts.user_data = &of_client;
+    copts.user_data_free = finalize;
+    EXPECT(OK, syncguard_client_open(url, NUL, &copts, &client, &err));
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    options.on_release_error = own ? on_release_error : NULL;
+    options.user_data = &of_guard;
+    options.user_data_free = finalize;
+    syncguard_guard *g = NULL;
+    EXPECT(OK, syncguard_lock(client, "broken", NUL, &options, &g, &err));
+    strcpy(lock_id, syncguard_guard_lock_id(g));
+    CHECK(rename(url + 7, moved) == 0 && mkdir(url + 7, 0700) == 0);
+    syncguard_client_free(client);
+    syncguard_guard_free(g);
+    struct seen *told = own ? &of_guard : &of_client;
+    EVENTUALLY(read_int(&told->errors) == 1);
+    CHECK(strcmp(told->key, "broken") == 0 && strcmp(told->lock_id, lock_id) == 0 && strcmp(told->source, "drop") == 0);
+    EVENTUALLY(read_int(&of_client.freed) == 1 && read_int(&of_guard.freed) == 1);
+    CHECK(read_int(&of_client.errors) + read_int(&of_guard.errors) == 1);
+  }
+}
+
+int main(int argc, char **argv) {
+  BEGIN;
+  RUN(lost_is_told_once);
+  RUN(not_told_after_a_release);
+  RUN(a_callback_may_free_its_handles);
+  RUN(a_callback_may_call_back_in);
+  RUN(a_callback_may_sleep);
+  RUN(data_is_finalized_on_every_path);
+  RUN(events);
+  RUN(failed_releases_are_told);
+  return 0;
+}

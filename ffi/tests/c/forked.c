@@ -1,0 +1,107 @@
+/* 49: what a forked child may do with what it inherited, and that its parent does not notice. */
+#include "check.h"
+
+#include <pthread.h>
+#include <sys/wait.h>
+
+#define INTERNAL SYNCGUARD_STATUS_INTERNAL
+
+static void child_must_succeed(pid_t child) {
+  int status = 0;
+  CHECK(child > 0 && waitpid(child, &status, 0) == child);
+  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+    fprintf(stderr, "the child ended with %d\n", status);
+  }
+  CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+static void child_uses_all(syncguard_client *client, syncguard_guard *guard) {
+  syncguard_guard *g = (syncguard_guard *)&g;
+  syncguard_acquired a;
+  syncguard_lock_info info;
+  bool yes;
+  int64_t at;
+  uint64_t n;
+  const char *id = syncguard_guard_lock_id(guard);
+  EXPECT(INTERNAL, syncguard_lock(client, "k", NUL, NULL, &g, &err));
+  CHECK(g == NULL);
+  EXPECT(INTERNAL, syncguard_try_lock(client, "k", NUL, NULL, &g, &err));
+  EXPECT(INTERNAL, syncguard_acquire(client, "k", NUL, 1000, NULL, &a, &err));
+  EXPECT(INTERNAL, syncguard_release(client, id, NUL, NULL, &err));
+  EXPECT(INTERNAL, syncguard_extend(client, id, NUL, 1000, NULL, &at, &err));
+  EXPECT(INTERNAL, syncguard_is_locked(client, "k", NUL, NULL, &yes, &err));
+  EXPECT(INTERNAL, syncguard_lookup_by_key(client, "k", NUL, NULL, &info, &err));
+  EXPECT(INTERNAL, syncguard_owns(client, id, NUL, &yes, &err));
+  EXPECT(INTERNAL, syncguard_client_check(client, NULL, &err));
+  EXPECT(INTERNAL, syncguard_client_purge_expired(client, 1, NULL, &n, &err));
+  EXPECT(INTERNAL, syncguard_guard_extend(guard, 1000, NULL, &err));
+  EXPECT(INTERNAL, syncguard_guard_release(guard, NULL, &err));
+  CHECK(syncguard_guard_is_lost(guard) && syncguard_guard_remaining_ms(guard) == 0);
+  CHECK(syncguard_guard_wait_lost(guard, SYNCGUARD_FOREVER) && syncguard_guard_lost_fd(guard) == -1);
+  CHECK(strcmp(syncguard_guard_key(guard), "parent's") == 0);
+}
+
+static void a_child_answers_errors_and_sends_nothing(void) {
+  syncguard_client *client = open_client();
+  syncguard_guard *guard = lock(client, "parent's");
+  pid_t child = fork();
+  if (child == 0) {
+    alarm(60);
+    child_uses_all(client, guard);
+    syncguard_guard_free(guard);
+    syncguard_client_free(client);
+    /* A client of its own works, and sees the parent's lock. */
+    client = open_client();
+    EXPECT(LOCKED, syncguard_try_lock(client, "parent's", NUL, NULL, &guard, &err));
+    guard = lock(client, "child's");
+    syncguard_guard_free(guard);
+    syncguard_client_free(client);
+    exit(0);
+  }
+  child_must_succeed(child);
+  EXPECT(OK, syncguard_guard_extend(guard, 30000, NULL, &err));
+  CHECK(!syncguard_guard_is_lost(guard));
+  EXPECT(OK, syncguard_guard_release(guard, NULL, &err));
+  syncguard_guard_free(guard);
+  syncguard_client_free(client);
+}
+
+static volatile int stop;
+
+static void *cycles(void *data) {
+  while (!stop) {
+    syncguard_guard_free(lock(data, "busy"));
+  }
+  return NULL;
+}
+
+/* Forked in the middle of other threads' calls, whatever mutex they hold. */
+static void forks_under_load(void) {
+  syncguard_client *client = open_client();
+  syncguard_guard *guard = lock(client, "parent's");
+  pthread_t thread;
+  CHECK(pthread_create(&thread, NULL, cycles, client) == 0);
+  for (int i = 0; i < 20; i++) {
+    pid_t child = fork();
+    if (child == 0) {
+      alarm(60);
+      child_uses_all(client, guard);
+      syncguard_guard_free(guard);
+      syncguard_client_free(client);
+      _exit(0);
+    }
+    child_must_succeed(child);
+  }
+  stop = 1;
+  CHECK(pthread_join(thread, NULL) == 0);
+  EXPECT(OK, syncguard_guard_release(guard, NULL, &err));
+  syncguard_guard_free(guard);
+  syncguard_client_free(client);
+}
+
+int main(int argc, char **argv) {
+  BEGIN;
+  RUN(a_child_answers_errors_and_sends_nothing);
+  RUN(forks_under_load);
+  return 0;
+}

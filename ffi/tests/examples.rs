@@ -1,0 +1,107 @@
+//! The examples in C and C++, built with every warning an error, and run.
+
+mod support;
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use support::{C99, compile, root, scratch, succeed};
+
+const CPP: &[&str] = &["-std=c++17", "-Wall", "-Wextra", "-pedantic", "-Werror"];
+
+fn build(language: &str, name: &str, dir: &Path) -> PathBuf {
+    let program = dir.join(name);
+    let source = root().join(format!("examples/{language}/{name}.{language}"));
+    let (compiler, flags) = if language == "c" {
+        ("gcc", C99)
+    } else {
+        ("g++", CPP)
+    };
+    compile(compiler, flags, &[source], &program);
+    program
+}
+
+fn url(dir: &Path) -> String {
+    format!("sqlite:{}", dir.join("locks.db").display())
+}
+
+fn says(language: &str, name: &str, words: &[&str]) {
+    let dir = scratch();
+    let program = build(language, name, dir.path());
+    let output = succeed(
+        Command::new(program)
+            .arg(url(dir.path()))
+            .arg(dir.path().join("resource.txt"))
+            .current_dir(dir.path()),
+        name,
+    );
+    let text = String::from_utf8_lossy(&output.stdout);
+    for words in words {
+        assert!(text.contains(words), "{words:?} is not in {text}");
+    }
+}
+
+#[test]
+fn quickstart() {
+    let first = "locked with fence 000000000000001\na second one must wait\n";
+    says("c", "quickstart", &[first, "released"]);
+    says(
+        "cpp",
+        "quickstart",
+        &[first, "locked again with fence 000000000000002"],
+    );
+}
+
+#[test]
+fn fenced_write() {
+    for language in ["c", "cpp"] {
+        says(
+            language,
+            "fenced_write",
+            &["the second has written\nthe first comes back and is refused"],
+        );
+    }
+}
+
+/// Alone it ends its work; a second one does not start; when its lock is taken away it stops.
+#[test]
+fn worker() {
+    for language in ["c", "cpp"] {
+        let dir = scratch();
+        let program = build(language, "worker", dir.path());
+        let url = url(dir.path());
+        succeed(Command::new(&program).args([&url, "2"]), "a short worker");
+
+        let mut long = Command::new(&program)
+            .args([&url, "100000"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("a worker");
+        let mut lines = BufReader::new(long.stdout.take().expect("its output")).lines();
+        let first = lines.next().expect("a line").expect("a text");
+        assert!(first.starts_with("working with fence"), "{first}");
+        let second = Command::new(&program)
+            .args([&url, "2"])
+            .output()
+            .expect("a second worker");
+        assert_eq!(second.status.code(), Some(2), "{second:?}");
+
+        let client = rust_syncguard::Client::open(&url).expect("a client");
+        let found = client.get_by_key_raw("nightly-report").expect("a look");
+        let lock_id = found.expect("the worker's lock").lock_id;
+        let _ = rust_syncguard::Backend::release(&client, &lock_id, None).expect("a release");
+        let end = Instant::now() + Duration::from_secs(60);
+        let status = loop {
+            if let Some(status) = long.try_wait().expect("a child") {
+                break status;
+            }
+            if Instant::now() >= end {
+                let _ = long.kill();
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        assert_eq!(status.code(), Some(3), "the {language} worker did not stop");
+    }
+}

@@ -1,0 +1,102 @@
+//! What a panic becomes at the boundary. No input makes the library panic, so the room is tested from inside: its files are
+//! modules of this test, under the names they know each other by.
+#![allow(dead_code, non_camel_case_types, clippy::missing_safety_doc)]
+
+#[path = "../src/boundary.rs"]
+mod boundary;
+#[path = "../src/cancel.rs"]
+mod cancel;
+#[path = "../src/client.rs"]
+mod client;
+#[path = "../src/error.rs"]
+mod error;
+#[path = "../src/guard.rs"]
+mod guard;
+#[path = "../src/options.rs"]
+mod options;
+#[path = "../src/status.rs"]
+mod status;
+#[path = "../src/telemetry.rs"]
+mod telemetry;
+
+use std::ffi::CStr;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use boundary::{UserData, boundary, quietly};
+use error::{
+    syncguard_error, syncguard_error_free, syncguard_error_message, syncguard_error_status,
+};
+use status::PANIC;
+
+/// The status and the message that a body's panic gives.
+fn panics(body: impl FnOnce()) -> String {
+    let mut err: *mut syncguard_error = null_mut();
+    let status = boundary(&mut err, |_| {
+        body();
+        Ok(status::OK)
+    });
+    assert!(status == PANIC && !err.is_null());
+    // SAFETY: the boundary has just written a live error, freed once here.
+    unsafe {
+        assert!(syncguard_error_status(err) == PANIC);
+        let message = CStr::from_ptr(syncguard_error_message(err))
+            .to_string_lossy()
+            .into_owned();
+        syncguard_error_free(err);
+        message
+    }
+}
+
+#[test]
+fn a_panic_is_a_status_and_a_text() {
+    assert_eq!(
+        panics(|| panic!("planted")),
+        "the library panicked: planted"
+    );
+    // What was formatted may hold a key.
+    let key = String::from("secret");
+    let message = panics(|| panic!("planted {key}"));
+    assert!(!message.contains("secret"), "{message}");
+    assert!(!panics(|| std::panic::panic_any(7)).is_empty());
+}
+
+#[test]
+fn a_panic_needs_no_error_object() {
+    assert!(boundary(null_mut(), |_| panic!("planted")) == PANIC);
+    assert_eq!(quietly(-1, |_| panic!("planted")), -1);
+}
+
+#[test]
+fn a_panic_still_finalizes_user_data() {
+    static FINALIZED: AtomicU32 = AtomicU32::new(0);
+    unsafe extern "C" fn finalize(_: *mut std::ffi::c_void) {
+        FINALIZED.fetch_add(1, Ordering::SeqCst);
+    }
+    let status = boundary(null_mut(), |_| {
+        let _user = UserData::adopt(null_mut(), Some(finalize));
+        panic!("planted")
+    });
+    assert!(status == PANIC);
+    assert_eq!(FINALIZED.load(Ordering::SeqCst), 1);
+}
+
+/// The timer keeps every guard's deadline: a finalizer must not run on its thread.
+#[test]
+fn a_finalizer_never_runs_on_the_timers_thread() {
+    static ON_TIMER: AtomicU32 = AtomicU32::new(2);
+    unsafe extern "C" fn finalize(_: *mut std::ffi::c_void) {
+        let timer = std::thread::current().name() == Some("syncguard-timer");
+        ON_TIMER.store(u32::from(timer), Ordering::SeqCst);
+    }
+    let user = UserData::adopt(null_mut(), Some(finalize));
+    let timer = std::thread::Builder::new().name("syncguard-timer".to_owned());
+    let dropped = timer.spawn(move || drop(user)).expect("a thread");
+    dropped.join().expect("no panic");
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    while ON_TIMER.load(Ordering::SeqCst) == 2 {
+        assert!(std::time::Instant::now() < end, "it never ran");
+        std::thread::yield_now();
+    }
+    assert_eq!(ON_TIMER.load(Ordering::SeqCst), 0);
+}

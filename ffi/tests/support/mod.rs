@@ -1,0 +1,196 @@
+//! What the tests of the C ABI share: the library under test, compilers, and programs run under a limit.
+#![allow(dead_code)]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+/// The repository.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("the package lies in the repository")
+        .to_owned()
+}
+
+pub fn include() -> PathBuf {
+    root().join("include")
+}
+
+/// The features this test was built with, as arguments for cargo: the library is built with the same ones.
+pub fn features() -> Vec<String> {
+    let mut on = Vec::new();
+    for (name, is_on) in [
+        ("redis", cfg!(feature = "redis")),
+        ("postgres", cfg!(feature = "postgres")),
+        ("sqlite", cfg!(feature = "sqlite")),
+        ("tls", cfg!(feature = "tls")),
+    ] {
+        if is_on {
+            on.push(name);
+        }
+    }
+    vec![
+        "--no-default-features".to_owned(),
+        format!("--features={}", on.join(",")),
+    ]
+}
+
+/// Where cargo puts the libraries.
+pub fn target() -> PathBuf {
+    // <target>/debug/deps/<test>: the directory of the profile this test was built in.
+    let exe = std::env::current_exe().expect("the test's own path");
+    let deps = exe.parent().expect("a directory");
+    deps.parent().expect("a profile's directory").to_owned()
+}
+
+/// A directory with `libsyncguard.so`, its `.so.0` link and `libsyncguard.a`, built once.
+pub fn library() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let profile = target();
+        let target = profile.parent().expect("the target directory");
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo
+            .current_dir(root())
+            .args(["build", "--quiet", "-p", "syncguard-ffi", "--lib"])
+            .args(features())
+            .arg("--target-dir")
+            .arg(target);
+        if profile.file_name().is_some_and(|p| p == "release") {
+            cargo.arg("--release");
+        }
+        // Cargo sets these for the test; inherited, they would change what the build is.
+        for (name, _) in std::env::vars() {
+            if name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") {
+                cargo.env_remove(name);
+            }
+        }
+        succeed(&mut cargo, "building the library");
+        // Programs look for the SONAME. Another test may be making the same link.
+        let link = profile.join("libsyncguard.so.0");
+        let _ = std::os::unix::fs::symlink("libsyncguard.so", &link);
+        assert!(link.exists(), "{} is not there", link.display());
+        profile
+    })
+}
+
+/// Compiles `sources` against the header and the shared library.
+pub fn compile(compiler: &str, flags: &[&str], sources: &[PathBuf], out: &Path) {
+    let library = library();
+    let mut command = Command::new(compiler);
+    command
+        .args(flags)
+        .arg("-I")
+        .arg(include())
+        .args(sources)
+        .arg("-o")
+        .arg(out)
+        .arg("-L")
+        .arg(library)
+        .arg("-lsyncguard")
+        .arg(format!("-Wl,-rpath,{}", library.display()))
+        .arg("-pthread");
+    succeed(&mut command, "compiling");
+}
+
+pub const C99: &[&str] = &[
+    "-std=c99",
+    "-Wall",
+    "-Wextra",
+    "-pedantic",
+    "-Werror",
+    "-g",
+    "-O1",
+];
+
+/// Runs a command that must succeed, within two minutes; its output.
+pub fn succeed(command: &mut Command, what: &str) -> Output {
+    let output = run(command, Duration::from_secs(240));
+    assert!(
+        output.status.success(),
+        "{what} failed: {command:?}\n{}\n--- stdout\n{}\n--- stderr\n{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    output
+}
+
+/// Runs a command to its end, or to the limit, when it is killed and the test fails.
+pub fn run(command: &mut Command, limit: Duration) -> Output {
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = command
+        .spawn()
+        .unwrap_or_else(|e| panic!("{command:?} cannot be started: {e}"));
+    let (out, err) = (child.stdout.take(), child.stderr.take());
+    let read = |from: Option<Box<dyn std::io::Read + Send>>| {
+        std::thread::spawn(move || {
+            let mut all = Vec::new();
+            if let Some(mut from) = from {
+                let _ = from.read_to_end(&mut all);
+            }
+            all
+        })
+    };
+    let out = read(out.map(|o| Box::new(o) as _));
+    let err = read(err.map(|e| Box::new(e) as _));
+    let end = Instant::now() + limit;
+    let status = loop {
+        match child.try_wait().expect("a child to wait for") {
+            Some(status) => break status,
+            None if Instant::now() >= end => {
+                let _ = child.kill();
+                let _ = child.wait();
+                panic!(
+                    "{command:?} did not end within {limit:?}\n{}",
+                    String::from_utf8_lossy(&err.join().unwrap_or_default())
+                );
+            }
+            None => std::thread::sleep(Duration::from_millis(5)),
+        }
+    };
+    Output {
+        status,
+        stdout: out.join().unwrap_or_default(),
+        stderr: err.join().unwrap_or_default(),
+    }
+}
+
+/// A directory of the test's own; in memory where there is one, because SQLite syncs.
+pub fn scratch() -> tempfile::TempDir {
+    let memory = Path::new("/dev/shm");
+    if memory.is_dir() {
+        tempfile::tempdir_in(memory).expect("a directory in memory")
+    } else {
+        tempfile::tempdir().expect("a temporary directory")
+    }
+}
+
+/// Compares a committed file with what it should be, or writes it if `SYNCGUARD_BLESS` is set.
+pub fn must_equal(file: &Path, wanted: &str, how: &str) {
+    if std::env::var_os("SYNCGUARD_BLESS").is_some() {
+        std::fs::create_dir_all(file.parent().expect("a directory")).expect("a directory");
+        std::fs::write(file, wanted).expect("writing the file");
+        return;
+    }
+    let found = std::fs::read_to_string(file).unwrap_or_default();
+    if found != wanted {
+        let line = found
+            .lines()
+            .zip(wanted.lines())
+            .position(|(a, b)| a != b)
+            .map_or_else(|| found.lines().count().min(wanted.lines().count()), |n| n);
+        panic!(
+            "{} is stale from line {} on; {how}\n- {}\n+ {}",
+            file.display(),
+            line + 1,
+            found.lines().nth(line).unwrap_or("(end)"),
+            wanted.lines().nth(line).unwrap_or("(end)")
+        );
+    }
+}

@@ -1,0 +1,1011 @@
+/*
+ * syncguard: blocking distributed locks with fencing tokens, on Redis, Postgres or SQLite.
+ *
+ * Generated from ffi/src by cbindgen (`make header`); do not edit.
+ *
+ *   syncguard_client *client = NULL;
+ *   syncguard_guard *guard = NULL;
+ *   syncguard_error *err = NULL;
+ *
+ *   if (syncguard_client_open("redis://127.0.0.1/", SYNCGUARD_NUL, NULL, &client, &err) == SYNCGUARD_STATUS_OK
+ *       && syncguard_lock(client, "invoice:42", SYNCGUARD_NUL, NULL, &guard, &err) == SYNCGUARD_STATUS_OK) {
+ *     printf("write with fence %s\n", syncguard_guard_fence(guard));
+ *   }
+ *   if (err != NULL) fprintf(stderr, "%s\n", syncguard_error_message(err));
+ *   syncguard_guard_free(guard);
+ *   syncguard_error_free(err);
+ *   syncguard_client_free(client);
+ *
+ * Answers. A call that can fail returns a syncguard_status: 0 and above are answers, below 0 is trouble. Its last argument `err`
+ * may be NULL; otherwise a status below 0, and only that, writes an error there that the caller frees. An `out` handle is NULL
+ * after any status but OK. Any call may answer PANIC, which is a bug of the library, and INTERNAL in a forked child.
+ *
+ * Arguments. `err`, `cancel` and `options` may be NULL, and so may what a _free is given. NULL for any other pointer, a length
+ * over PTRDIFF_MAX and an unknown number of an enumeration answer INVALID_ARGUMENT, with nothing read or sent. Functions without
+ * a status say what they answer for NULL.
+ *
+ * Texts in are UTF-8, by pointer and length, or by pointer and SYNCGUARD_NUL; they are copied where they must live on. Texts out
+ * end with a NUL and belong to the handle that they were asked of.
+ *
+ * Option structs begin with their size: start from the _INIT macro. A program built against an older header works with a newer
+ * library. One built against a newer header works with an older library as long as it leaves the new fields zero.
+ *
+ * Threads. Every function may be called from any thread, and every handle used by several at once. A call that is inside keeps
+ * what it uses alive while another thread frees the handle; to start one while or after it is freed is undefined.
+ *
+ * Callbacks run on threads of the library, in which all signals are blocked. They may block and may call anything here, freeing
+ * their own guard and client included. They must return: to leave one by longjmp, by an exception or by ending the thread is
+ * undefined. `user_data` is the library's from the call on, and its `user_data_free` runs exactly once, on any thread.
+ *
+ * Fork. A handle inherited by a forked child answers INTERNAL there; freeing it sends nothing and the lock stays the parent's; its
+ * user_data_free may not run in the child. A client opened in the child works. Between fork and exec there is nothing to take
+ * care of: all descriptors are close-on-exec.
+ *
+ * Signals. Nothing here may be called from a signal handler: that is undefined. Signals do not disturb calls (EINTR is handled),
+ * and the library neither installs handlers nor changes masks of other threads.
+ *
+ * Undefined. Freeing a handle twice, using it after it was freed, and passing what was never a handle. A live handle of another
+ * type is recognised and refused; debug builds of the library recognise the others too, answer INVALID_ARGUMENT and say so on
+ * stderr when there was something to free. The library cannot be unloaded: dlclose leaves it in place.
+ */
+
+
+#ifndef SYNCGUARD_H
+#define SYNCGUARD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/** The version of this header as one number: 1000000 * MAJOR + 1000 * MINOR + PATCH. */
+#define SYNCGUARD_VERSION_NUMBER \
+  (1000000 * SYNCGUARD_VERSION_MAJOR + 1000 * SYNCGUARD_VERSION_MINOR + SYNCGUARD_VERSION_PATCH)
+
+/** As a length: up to the NUL. */
+#define SYNCGUARD_NUL ((size_t)-1)
+
+/** As a duration: no limit. */
+#define SYNCGUARD_FOREVER INT64_C(-1)
+
+/** The defaults of everything. `syncguard_client_options options = SYNCGUARD_CLIENT_OPTIONS_INIT;` */
+#define SYNCGUARD_CLIENT_OPTIONS_INIT \
+  { sizeof(syncguard_client_options), NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL }
+
+/** The defaults of everything. `syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;` */
+#define SYNCGUARD_LOCK_OPTIONS_INIT \
+  { sizeof(syncguard_lock_options), 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL }
+
+/**
+ * The version of this header: of the API.
+ */
+#define SYNCGUARD_VERSION_MAJOR 0
+
+/**
+ * The version of this header: of additions.
+ */
+#define SYNCGUARD_VERSION_MINOR 1
+
+/**
+ * The version of this header: of repairs.
+ */
+#define SYNCGUARD_VERSION_PATCH 0
+
+/**
+ * The type of an event: `syncguard_acquire`, or an attempt of `syncguard_lock`.
+ */
+#define SYNCGUARD_EVENT_ACQUIRE 0
+
+/**
+ * The type of an event: a release.
+ */
+#define SYNCGUARD_EVENT_RELEASE 1
+
+/**
+ * The type of an event: an extend, or a renewal of a guard.
+ */
+#define SYNCGUARD_EVENT_EXTEND 2
+
+/**
+ * The type of an event: `syncguard_is_locked`.
+ */
+#define SYNCGUARD_EVENT_IS_LOCKED 3
+
+/**
+ * The type of an event: a lookup, or `syncguard_owns`.
+ */
+#define SYNCGUARD_EVENT_LOOKUP 4
+
+/**
+ * A value of `backoff`: the library's default, which is exponential.
+ */
+#define SYNCGUARD_BACKOFF_DEFAULT 0
+
+/**
+ * A value of `backoff`: the delay doubles with every attempt, up to the larger of the base delay and 2 s.
+ */
+#define SYNCGUARD_BACKOFF_EXPONENTIAL 1
+
+/**
+ * A value of `backoff`: the delay stays as it is.
+ */
+#define SYNCGUARD_BACKOFF_FIXED 2
+
+/**
+ * A value of `jitter`: the library's default, which is equal.
+ */
+#define SYNCGUARD_JITTER_DEFAULT 0
+
+/**
+ * A value of `jitter`: half of the delay is fixed, half is random.
+ */
+#define SYNCGUARD_JITTER_EQUAL 1
+
+/**
+ * A value of `jitter`: all of the delay is random.
+ */
+#define SYNCGUARD_JITTER_FULL 2
+
+/**
+ * A value of `jitter`: the delay is as computed.
+ */
+#define SYNCGUARD_JITTER_NONE 3
+
+/**
+ * How a call went. Zero and above are answers, below zero is trouble, and then there is a `syncguard_error` to be had.
+ * The numbers never change; later versions may add some, so a `switch` needs a `default`.
+ */
+typedef enum syncguard_status {
+  /**
+   * It did what was asked.
+   */
+  SYNCGUARD_STATUS_OK = 0,
+  /**
+   * Somebody else holds the key. An answer, not trouble.
+   */
+  SYNCGUARD_STATUS_LOCKED = 1,
+  /**
+   * There is no such live lock: released, expired, or never there. An answer, not trouble.
+   */
+  SYNCGUARD_STATUS_ABSENT = 2,
+  /**
+   * The store cannot be reached or cannot serve now. Trying again later may help.
+   */
+  SYNCGUARD_STATUS_SERVICE_UNAVAILABLE = -1,
+  /**
+   * The store refused the credentials, or they lack a right.
+   */
+  SYNCGUARD_STATUS_AUTH_FAILED = -2,
+  /**
+   * An argument can never work: NULL, a bad key, URL or option, a store without its tables. Nothing was sent.
+   */
+  SYNCGUARD_STATUS_INVALID_ARGUMENT = -3,
+  /**
+   * The store, the pool of connections, or the process is full (no thread or descriptor left). Trying again later may help.
+   */
+  SYNCGUARD_STATUS_RATE_LIMITED = -4,
+  /**
+   * The operation's time was over. Whether it took effect is unknown. Trying again later may help.
+   */
+  SYNCGUARD_STATUS_NETWORK_TIMEOUT = -5,
+  /**
+   * The whole wait of `syncguard_lock` was over and somebody else still held the key.
+   */
+  SYNCGUARD_STATUS_ACQUISITION_TIMEOUT = -6,
+  /**
+   * The cancel token ended the call. Whether a request in flight took effect is unknown.
+   */
+  SYNCGUARD_STATUS_ABORTED = -7,
+  /**
+   * Anything else: a foreign value under our key, a fence over its limit, a corrupt file, a handle inherited by fork.
+   */
+  SYNCGUARD_STATUS_INTERNAL = -8,
+  /**
+   * A bug of the library. The call was given up; the process and its other locks go on.
+   */
+  SYNCGUARD_STATUS_PANIC = -9,
+} syncguard_status;
+
+/**
+ * Ends calls from another thread: a wait at once, a request in flight as soon as its socket notices. Sticky: once triggered,
+ * every call given it answers ABORTED. Make a new one for the next piece of work.
+ * A `syncguard_lock` that was cancelled gives back by itself what it may have been granted. The bare verbs do not: after an
+ * ABORTED `syncguard_acquire`, release the lock id that it wrote.
+ * Threads: any, also several at once; may be given to many calls at once.
+ */
+typedef struct syncguard_cancel syncguard_cancel;
+
+/**
+ * A store of locks, opened. One for a whole program is right: it pools its connections.
+ * Threads: any, also several at once.
+ */
+typedef struct syncguard_client syncguard_client;
+
+/**
+ * What went wrong, in detail. Written to the `err` argument of a call only if that is not NULL and the call returns a status
+ * below zero; it then belongs to the caller, who frees it with `syncguard_error_free`. What was in `*err` before is
+ * overwritten, not freed.
+ * An error given to a callback is borrowed: it ends with the callback and must not be freed.
+ * It never holds a password, a raw key, a raw lock id or the user part of a URL, so it may be logged.
+ * Threads: it never changes and may be read by several threads at once.
+ */
+typedef struct syncguard_error syncguard_error;
+
+/**
+ * A lock that is held: renewed in the background, released when freed.
+ * Check the fence where it matters: a holder that was paused past its ttl does not know it, and only the resource itself, by
+ * refusing an older fence than it has seen, is safe from it.
+ * Threads: any, also several at once.
+ */
+typedef struct syncguard_guard syncguard_guard;
+
+/**
+ * One operation and how it went, for the `on_event` callback. All of it is valid only during the call: copy what you keep.
+ * Texts are NULL where they do not apply. Later versions may add fields at the end; `struct_size` says how many there are.
+ */
+typedef struct syncguard_event {
+  /**
+   * How large the library's struct is.
+   */
+  size_t struct_size;
+  /**
+   * One of the `SYNCGUARD_EVENT_` numbers; later versions may add some.
+   */
+  int32_t type;
+  /**
+   * Whether it did what was asked.
+   */
+  bool ok;
+  /**
+   * Why not, where the store answered: "locked", "expired" or "not-found". NULL for trouble.
+   */
+  const char *reason;
+  /**
+   * The key's hash, where the operation had a key.
+   */
+  const char *key_hash;
+  /**
+   * The lock id's hash, where the operation had one.
+   */
+  const char *lock_id_hash;
+  /**
+   * The raw key, only with `events_include_raw`.
+   */
+  const char *key;
+  /**
+   * The raw lock id, only with `events_include_raw`. Who knows it can release the lock.
+   */
+  const char *lock_id;
+  /**
+   * How long it took, in microseconds.
+   */
+  int64_t duration_us;
+} syncguard_event;
+
+/**
+ * Everything about a client that is not in its URL. Start from `SYNCGUARD_CLIENT_OPTIONS_INIT`; 0 and NULL mean the default.
+ * The struct and its texts are copied and may go once the call has returned; `user_data` is not.
+ */
+typedef struct syncguard_client_options {
+  /**
+   * `sizeof(syncguard_client_options)`, as the `_INIT` macro sets it.
+   */
+  size_t struct_size;
+  /**
+   * Redis: what stands before every stored key. Default "syncguard". Prefixes of clients that share a database must not nest.
+   */
+  const char *key_prefix;
+  /**
+   * Postgres: the schema of the tables. Default: the connection's own.
+   */
+  const char *schema;
+  /**
+   * Postgres: the table of locks. Default "syncguard_locks".
+   */
+  const char *table_name;
+  /**
+   * Postgres: the table of fence counters. Default "syncguard_fence_counters".
+   */
+  const char *fence_table_name;
+  /**
+   * TLS: a PEM file with the roots to trust. Default: the system's.
+   */
+  const char *tls_ca_file;
+  /**
+   * How many connections there may be, at least 2. Default 16.
+   */
+  uint32_t pool_size;
+  /**
+   * How long connecting may take. Default 2000.
+   */
+  uint32_t connect_timeout_ms;
+  /**
+   * How long every single operation may take, connecting included. Default 5000.
+   */
+  uint32_t operation_timeout_ms;
+  /**
+   * How long the release done by `syncguard_guard_free` may take. Default 5000.
+   */
+  uint32_t dispose_timeout_ms;
+  /**
+   * 1: `syncguard_is_locked` may have locks removed that expired more than two seconds ago. Default 0.
+   */
+  int32_t cleanup_in_is_locked;
+  /**
+   * 1: events carry the raw key and lock id. Default 0.
+   */
+  int32_t events_include_raw;
+  /**
+   * Called when a release fails where nobody was there to be told: in `syncguard_guard_free` (`source` is "drop") or in the
+   * undoing of a lock whose grant was never heard (`source` is "undo"). It may come after the guard is gone. The error and
+   * the texts are borrowed for the call; `key` and `lock_id` are raw. Default: to stderr in debug builds or with
+   * SYNCGUARD_DEBUG=true in the environment, without key or id; silent otherwise.
+   */
+  void (*on_release_error)(void *user_data,
+                           const struct syncguard_error *err,
+                           const char *key,
+                           const char *lock_id,
+                           const char *source);
+  /**
+   * Called for every operation, one after the other on one thread. A slow one delays no operation; what it cannot keep up
+   * with is dropped. Default: none, at no cost.
+   */
+  void (*on_event)(void *user_data, const struct syncguard_event *event);
+  /**
+   * Called with what an operator should know. The text is borrowed for the call. Default: to stderr.
+   */
+  void (*on_warning)(void *user_data, const char *message);
+  /**
+   * What the callbacks are called with. It must live until `user_data_free` is called with it.
+   */
+  void *user_data;
+  /**
+   * Called exactly once, on any thread, when no callback can come any more; also when opening fails. May be NULL.
+   */
+  void (*user_data_free)(void *user_data);
+} syncguard_client_options;
+
+/**
+ * How to wait for a lock and how to hold it. Start from `SYNCGUARD_LOCK_OPTIONS_INIT`; 0 and NULL mean the default. Negative
+ * values other than the named ones are refused. The struct is copied; `user_data` is not.
+ */
+typedef struct syncguard_lock_options {
+  /**
+   * `sizeof(syncguard_lock_options)`, as the `_INIT` macro sets it.
+   */
+  size_t struct_size;
+  /**
+   * How long the lease lasts if it is not renewed, at most ten years. Default 30000.
+   */
+  int64_t ttl_ms;
+  /**
+   * How long to wait at most. Default 5000; `SYNCGUARD_FOREVER` for no limit. One attempt is `syncguard_try_lock`.
+   */
+  int64_t acquire_timeout_ms;
+  /**
+   * How often to renew, less than the ttl. Default a third of the ttl; `SYNCGUARD_FOREVER` for never.
+   */
+  int64_t heartbeat_ms;
+  /**
+   * Stop renewing this long after the grant, so that a worker that hangs does not hold the lock for ever. Default none.
+   */
+  int64_t max_hold_ms;
+  /**
+   * How often to try again. 0 is the default: 10, or no limit if `acquire_timeout_ms` is set; -1 is no limit.
+   */
+  int32_t max_retries;
+  /**
+   * The delay before the first retry. Default 100.
+   */
+  uint32_t retry_delay_ms;
+  /**
+   * How the delay grows: one of the `SYNCGUARD_BACKOFF_` numbers.
+   */
+  int32_t backoff;
+  /**
+   * How the delay is blurred: one of the `SYNCGUARD_JITTER_` numbers.
+   */
+  int32_t jitter;
+  /**
+   * Ends the wait. Not kept by the guard. NULL for none.
+   */
+  struct syncguard_cancel *cancel;
+  /**
+   * Called at most once, on a thread of the library, when the lock is lost; not once a release has begun. It may come before
+   * `syncguard_lock` has returned. The error is borrowed for the call. It may take its time, use the client, and free the
+   * guard and the client.
+   */
+  void (*on_lost)(void *user_data, const struct syncguard_error *why);
+  /**
+   * As in the client's options, for this guard. Default: the client's.
+   */
+  void (*on_release_error)(void *user_data,
+                           const struct syncguard_error *err,
+                           const char *key,
+                           const char *lock_id,
+                           const char *source);
+  /**
+   * What the callbacks are called with. It must live until `user_data_free` is called with it.
+   */
+  void *user_data;
+  /**
+   * Called exactly once, on any thread, when no callback can come any more: soon after the guard was freed, or if there is no
+   * guard, whatever the status, before the call returns. May be NULL.
+   */
+  void (*user_data_free)(void *user_data);
+} syncguard_lock_options;
+
+/**
+ * What `syncguard_acquire` was granted. Frozen: later versions do not change it.
+ */
+typedef struct syncguard_acquired {
+  /**
+   * The id of the grant, for release and extend.
+   */
+  char lock_id[23];
+  /**
+   * The fencing token, 15 digits; empty unless OK.
+   */
+  char fence[16];
+  /**
+   * When the lease ends, in Unix milliseconds of the store's clock; 0 unless OK.
+   */
+  int64_t expires_at_ms;
+} syncguard_acquired;
+
+/**
+ * A live lock without its secrets. Frozen: later versions do not change it.
+ */
+typedef struct syncguard_lock_info {
+  /**
+   * The hash of the key, as `syncguard_hash_key` makes it.
+   */
+  char key_hash[25];
+  /**
+   * The hash of the lock id.
+   */
+  char lock_id_hash[25];
+  /**
+   * The fencing token, 15 digits.
+   */
+  char fence[16];
+  /**
+   * When the lease ends, in Unix milliseconds of the store's clock.
+   */
+  int64_t expires_at_ms;
+  /**
+   * When it was granted, in Unix milliseconds of the store's clock.
+   */
+  int64_t acquired_at_ms;
+} syncguard_lock_info;
+
+/**
+ * A live lock with its raw key and lock id: who has it can release the lock. Frozen: later versions do not change it.
+ */
+typedef struct syncguard_lock_info_raw {
+  /**
+   * The part without secrets.
+   */
+  struct syncguard_lock_info info;
+  /**
+   * The raw key.
+   */
+  char key[513];
+  /**
+   * The raw lock id.
+   */
+  char lock_id[23];
+} syncguard_lock_info_raw;
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+/**
+ * The version of the library that runs, as a number to compare with `SYNCGUARD_VERSION_NUMBER`, the header's.
+ * Threads: any. No I/O.
+ */
+uint32_t syncguard_version_number(void);
+
+/**
+ * The version of the library that runs, such as "0.1.0".
+ *
+ * @return a static text; never NULL, not to be freed.
+ * Threads: any. No I/O.
+ */
+const char *syncguard_version_string(void);
+
+/**
+ * The name of a status, such as "locked" or "network timeout"; "unknown status" for a number that is none.
+ *
+ * @return a static text; never NULL, not to be freed.
+ * Threads: any. No I/O.
+ */
+const char *syncguard_status_str(int32_t status);
+
+/**
+ * The status that the failed call returned. INVALID_ARGUMENT for NULL.
+ * Threads: any. No I/O.
+ */
+enum syncguard_status syncguard_error_status(const struct syncguard_error *err);
+
+/**
+ * What went wrong, for people, in English. It never holds a password, a raw key, a raw lock id or the user part of a URL.
+ *
+ * @return a text that belongs to the error and lives as long as it; "no error" for NULL.
+ * Threads: any. No I/O.
+ */
+const char *syncguard_error_message(const struct syncguard_error *err);
+
+/**
+ * The hash of the key concerned, as `syncguard_hash_key` makes it.
+ *
+ * @return a text that belongs to the error and lives as long as it; NULL where no key is involved, and for NULL.
+ * Threads: any. No I/O.
+ */
+const char *syncguard_error_key_hash(const struct syncguard_error *err);
+
+/**
+ * How many attempts `syncguard_lock` made before it gave up; 0 where that does not apply, and for NULL.
+ * Threads: any. No I/O.
+ */
+uint32_t syncguard_error_attempts(const struct syncguard_error *err);
+
+/**
+ * Frees an error that a call wrote. NULL is fine. Not for errors that a callback was given.
+ * Threads: any. No I/O.
+ */
+void syncguard_error_free(struct syncguard_error *err);
+
+/**
+ * Makes a token that is not triggered.
+ *
+ * @return a token that belongs to the caller, who frees it with `syncguard_cancel_free`. NULL only after a bug of the library.
+ * Threads: any. No I/O.
+ */
+struct syncguard_cancel *syncguard_cancel_new(void);
+
+/**
+ * Triggers a token, for good, and wakes every call that was given it. Any number of times; NULL is fine.
+ * Threads: any. Not from a signal handler: write to a pipe there, or use `signalfd`, and trigger it from a thread.
+ */
+void syncguard_cancel_trigger(struct syncguard_cancel *cancel);
+
+/**
+ * Frees a token. NULL is fine. A call that was given it keeps it alive inside, but nobody can trigger it any more.
+ * Threads: any.
+ */
+void syncguard_cancel_free(struct syncguard_cancel *cancel);
+
+/**
+ * Opens a store. Parses and validates only: no I/O, connections are made when first needed.
+ * URLs: `redis://`, `rediss://`, `redis+unix://`, `postgres://`, `postgresql://`, `sqlite:PATH`.
+ *
+ * @param url      the URL, copied.
+ * @param url_len  its length in bytes, or `SYNCGUARD_NUL`.
+ * @param options  NULL for all defaults.
+ * @param out      gets the client, which belongs to the caller and is freed with `syncguard_client_free`; NULL unless OK.
+ * @param err      NULL, or gets an error below zero.
+ * @return OK; INVALID_ARGUMENT for a URL or an option that cannot work, or a backend that this build lacks. The message never
+ * repeats a password. Whatever the status, the options' `user_data` is the library's from now on, if the struct had a valid size.
+ * Threads: any. No I/O.
+ */
+enum syncguard_status syncguard_client_open(const char *url,
+                                            size_t url_len,
+                                            const struct syncguard_client_options *options,
+                                            struct syncguard_client **out,
+                                            struct syncguard_error **err);
+
+/**
+ * Creates what the store needs: tables and functions. May be repeated, and run by many processes at once.
+ *
+ * @param cancel  NULL, or ends the call.
+ * @return OK, at once where there is no schema; INVALID_ARGUMENT for NULL, or a store that holds something else under our
+ * names; AUTH_FAILED without the right to create; SERVICE_UNAVAILABLE, RATE_LIMITED, NETWORK_TIMEOUT, ABORTED, INTERNAL as
+ * said of them.
+ * Threads: any. Blocks up to the operation timeout.
+ */
+enum syncguard_status syncguard_client_setup_schema(struct syncguard_client *client,
+                                                    struct syncguard_cancel *cancel,
+                                                    struct syncguard_error **err);
+
+/**
+ * Looks whether the store is reachable, allowed, set up and safely configured. What is not safe, but works, goes to the
+ * client's `on_warning`.
+ *
+ * @param cancel  NULL, or ends the call.
+ * @return OK if locks will work; INVALID_ARGUMENT for NULL, a missing schema or a wrong one, with what to do; AUTH_FAILED,
+ * SERVICE_UNAVAILABLE, RATE_LIMITED, NETWORK_TIMEOUT, ABORTED, INTERNAL as said of them.
+ * Threads: any. Blocks up to the operation timeout.
+ */
+enum syncguard_status syncguard_client_check(struct syncguard_client *client,
+                                             struct syncguard_cancel *cancel,
+                                             struct syncguard_error **err);
+
+/**
+ * Removes locks that expired more than two seconds ago; never a live one and never a fence counter. Redis does that by itself.
+ *
+ * @param limit   how many at the most.
+ * @param cancel  NULL, or ends the call.
+ * @param purged  gets how many were removed; written if OK.
+ * @return OK; INVALID_ARGUMENT for NULL; AUTH_FAILED, SERVICE_UNAVAILABLE, RATE_LIMITED, NETWORK_TIMEOUT, ABORTED, INTERNAL as
+ * said of them.
+ * Threads: any. Blocks up to the operation timeout.
+ */
+enum syncguard_status syncguard_client_purge_expired(struct syncguard_client *client,
+                                                     uint32_t limit,
+                                                     struct syncguard_cancel *cancel,
+                                                     uint64_t *purged,
+                                                     struct syncguard_error **err);
+
+/**
+ * Which store it is: "redis", "postgres" or "sqlite".
+ *
+ * @return a text that belongs to the client and lives as long as it; NULL for NULL.
+ * Threads: any. No I/O.
+ */
+const char *syncguard_client_backend(const struct syncguard_client *client);
+
+/**
+ * Frees a client. NULL is fine. Live guards keep what they need, so the order does not matter; a call of another thread that
+ * is inside ends as if nothing had happened.
+ * Threads: any, also inside a callback.
+ */
+void syncguard_client_free(struct syncguard_client *client);
+
+/**
+ * Takes the lock of a key, waiting for it as the options say, and keeps it renewed until the guard is released, freed or lost.
+ * Trouble of the store during the wait is retried within the same time.
+ *
+ * @param key      the key: 1 to 512 bytes of UTF-8 after NFC, without U+0000.
+ * @param key_len  its length in bytes, or `SYNCGUARD_NUL`.
+ * @param options  NULL for all defaults: ttl 30 s, wait up to 5 s and ten retries, renewal every 10 s.
+ * @param out      gets the guard, which belongs to the caller and is freed with `syncguard_guard_free`; NULL unless OK.
+ * @param err      NULL, or gets an error below zero.
+ * @return OK, it is held; ACQUISITION_TIMEOUT, somebody else held it to the end; ABORTED, the token was triggered;
+ * INVALID_ARGUMENT for NULL, a bad key or a bad option; AUTH_FAILED at once; SERVICE_UNAVAILABLE, RATE_LIMITED and
+ * NETWORK_TIMEOUT if the trouble outlasted the wait; INTERNAL as said of it. What an attempt of unknown outcome may have left is
+ * taken back in the background. Whatever the status, the options' `user_data` is the library's from now on, if the struct had a
+ * valid size.
+ * Threads: any. Blocks up to the larger of the acquire timeout and the operation timeout.
+ */
+enum syncguard_status syncguard_lock(struct syncguard_client *client,
+                                     const char *key,
+                                     size_t key_len,
+                                     const struct syncguard_lock_options *options,
+                                     struct syncguard_guard **out,
+                                     struct syncguard_error **err);
+
+/**
+ * Takes the lock of a key if it is free: one attempt, whatever the options say of waiting.
+ *
+ * @param key      as for `syncguard_lock`.
+ * @param key_len  its length in bytes, or `SYNCGUARD_NUL`.
+ * @param options  NULL for all defaults.
+ * @param out      gets the guard, which belongs to the caller and is freed with `syncguard_guard_free`; NULL unless OK.
+ * @param err      NULL, or gets an error below zero.
+ * @return OK, it is held; LOCKED, somebody else holds it, in this process or another; below zero as for `syncguard_lock`, but
+ * never ACQUISITION_TIMEOUT. The options' `user_data` as there.
+ * Threads: any. Blocks up to the operation timeout.
+ */
+enum syncguard_status syncguard_try_lock(struct syncguard_client *client,
+                                         const char *key,
+                                         size_t key_len,
+                                         const struct syncguard_lock_options *options,
+                                         struct syncguard_guard **out,
+                                         struct syncguard_error **err);
+
+/**
+ * The key, normalised.
+ *
+ * @return a text that belongs to the guard and lives until it is freed; NULL for NULL.
+ * Threads: any. No I/O.
+ */
+const char *syncguard_guard_key(const struct syncguard_guard *guard);
+
+/**
+ * The id of this grant, 22 characters. Who knows it can release or extend the lock, from any process or language.
+ *
+ * @return a text that belongs to the guard and lives until it is freed; NULL for NULL.
+ * Threads: any. No I/O.
+ */
+const char *syncguard_guard_lock_id(const struct syncguard_guard *guard);
+
+/**
+ * The fencing token, 15 digits: larger, as a number and as a text, than that of every earlier grant of this key.
+ *
+ * @return a text that belongs to the guard and lives until it is freed; NULL for NULL.
+ * Threads: any. No I/O.
+ */
+const char *syncguard_guard_fence(const struct syncguard_guard *guard);
+
+/**
+ * When the lease ends, in Unix milliseconds of the store's clock, as of the last renewal. For display; decide by
+ * `syncguard_guard_remaining_ms`. 0 for NULL.
+ * Threads: any. No I/O.
+ */
+int64_t syncguard_guard_expires_at_ms(const struct syncguard_guard *guard);
+
+/**
+ * How much longer this process may count on the lock, in whole milliseconds of the local monotonic clock, rounded down. 0 once
+ * lost or released, and for NULL.
+ * Threads: any. No I/O.
+ */
+int64_t syncguard_guard_remaining_ms(const struct syncguard_guard *guard);
+
+/**
+ * Whether this process can no longer count on the lock: it could not be renewed in time, or the store no longer has it. For
+ * good. Compares the clock at the moment of the call. A released guard is not lost, unless it was before. True for NULL and in a
+ * forked child.
+ * Threads: any. No I/O.
+ */
+bool syncguard_guard_is_lost(const struct syncguard_guard *guard);
+
+/**
+ * A descriptor that becomes readable when the lock is lost, for `poll`, `select` and `epoll`. Made at the first call; the same
+ * one ever after.
+ *
+ * @return a descriptor that belongs to the guard and is closed when that is freed: do not read from it and do not close it, and
+ * take it out of an epoll set before the guard is freed. -1 for NULL, in a forked child, or if the process has no descriptor left.
+ * Threads: any.
+ */
+int syncguard_guard_lost_fd(struct syncguard_guard *guard);
+
+/**
+ * Waits until the lock is lost.
+ *
+ * @param timeout_ms  how long at the most, or `SYNCGUARD_FOREVER`; 0 and any other negative value do not wait.
+ * @return true: lost; false: released, freed, or the time is up. True at once for NULL and in a forked child.
+ * Threads: any.
+ */
+bool syncguard_guard_wait_lost(const struct syncguard_guard *guard,
+                               int64_t timeout_ms);
+
+/**
+ * Sets the lease to `ttl_ms` from now, and renews with that from now on. Less than what remains shortens it.
+ *
+ * @param ttl_ms  at least 1, at most ten years.
+ * @param cancel  NULL, or ends the call.
+ * @return OK, still held; ABSENT, it was lost or released, which needs no I/O once known; INVALID_ARGUMENT for NULL or a bad ttl;
+ * below zero as said of each, after which the lease counts as the shorter of what it was and what was asked for.
+ * Threads: any. Waits for a renewal under way; blocks up to the operation timeout.
+ */
+enum syncguard_status syncguard_guard_extend(struct syncguard_guard *guard,
+                                             int64_t ttl_ms,
+                                             struct syncguard_cancel *cancel,
+                                             struct syncguard_error **err);
+
+/**
+ * Ends the renewal and releases the lock, whatever this process believes of it, and reports. Does not free the guard.
+ * May be repeated: once the store has answered, nothing more is sent and the answer is ABSENT; after an error it is tried again.
+ *
+ * @param cancel  NULL, or ends the call.
+ * @return OK, this call removed the lock; ABSENT, it was gone already; INVALID_ARGUMENT for NULL; below zero as said of each:
+ * the lock may then be held until its ttl has passed.
+ * Threads: any, also inside the guard's own callback; otherwise it waits, up to a second, for one that runs. Blocks up to the
+ * operation timeout.
+ */
+enum syncguard_status syncguard_guard_release(struct syncguard_guard *guard,
+                                              struct syncguard_cancel *cancel,
+                                              struct syncguard_error **err);
+
+/**
+ * Frees a guard, and releases the lock if that was not done. NULL is fine. Never fails: trouble goes to `on_release_error`.
+ * A call of another thread that is inside ends safely; one that waits for the loss returns false. In a forked child nothing is
+ * sent and the lock stays the parent's.
+ * Threads: any, also inside the guard's own callback. Blocks up to the dispose timeout.
+ */
+void syncguard_guard_free(struct syncguard_guard *guard);
+
+/**
+ * Takes the lock of a key if it is free: one attempt. Nothing is renewed and nothing is undone; `syncguard_lock` does both.
+ *
+ * @param key      1 to 512 bytes of UTF-8 after NFC, without U+0000.
+ * @param key_len  its length in bytes, or `SYNCGUARD_NUL`.
+ * @param ttl_ms   how long the lease lasts; at least 1, at most ten years.
+ * @param cancel   NULL, or ends the call.
+ * @param out      gets the grant. Its `lock_id` is filled in before anything is sent: after a status below zero the lock may have
+ *                 been taken under it, and releasing it is safe. Untouched after INVALID_ARGUMENT for an argument.
+ * @param err      NULL, or gets an error below zero.
+ * @return OK; LOCKED, somebody else holds it; INVALID_ARGUMENT for NULL, a bad key or ttl; AUTH_FAILED, SERVICE_UNAVAILABLE,
+ * RATE_LIMITED, NETWORK_TIMEOUT, ABORTED, INTERNAL as said of them.
+ * Threads: any. Blocks up to the operation timeout.
+ */
+enum syncguard_status syncguard_acquire(struct syncguard_client *client,
+                                        const char *key,
+                                        size_t key_len,
+                                        int64_t ttl_ms,
+                                        struct syncguard_cancel *cancel,
+                                        struct syncguard_acquired *out,
+                                        struct syncguard_error **err);
+
+/**
+ * Releases the lock with this id, whoever acquired it, in whatever process or language.
+ *
+ * @param lock_id      22 characters of `[A-Za-z0-9_-]`.
+ * @param lock_id_len  its length in bytes, or `SYNCGUARD_NUL`.
+ * @param cancel       NULL, or ends the call.
+ * @return OK, this call removed it; ABSENT, there was no such live lock; INVALID_ARGUMENT for NULL or what is no lock id;
+ * AUTH_FAILED, SERVICE_UNAVAILABLE, RATE_LIMITED, NETWORK_TIMEOUT, ABORTED, INTERNAL as said of them.
+ * Threads: any. Blocks up to the operation timeout.
+ */
+enum syncguard_status syncguard_release(struct syncguard_client *client,
+                                        const char *lock_id,
+                                        size_t lock_id_len,
+                                        struct syncguard_cancel *cancel,
+                                        struct syncguard_error **err);
+
+/**
+ * Sets the lease of the lock with this id to `ttl_ms` from now. Replaces, never adds, never revives.
+ *
+ * @param lock_id        22 characters of `[A-Za-z0-9_-]`.
+ * @param lock_id_len    its length in bytes, or `SYNCGUARD_NUL`.
+ * @param ttl_ms         at least 1, at most ten years.
+ * @param cancel         NULL, or ends the call.
+ * @param expires_at_ms  gets when the lease ends, in Unix milliseconds of the store's clock; written if OK.
+ * @return OK; ABSENT, there was no such live lock; INVALID_ARGUMENT for NULL, what is no lock id, or a bad ttl; AUTH_FAILED,
+ * SERVICE_UNAVAILABLE, RATE_LIMITED, NETWORK_TIMEOUT, ABORTED, INTERNAL as said of them.
+ * Threads: any. Blocks up to the operation timeout.
+ */
+enum syncguard_status syncguard_extend(struct syncguard_client *client,
+                                       const char *lock_id,
+                                       size_t lock_id_len,
+                                       int64_t ttl_ms,
+                                       struct syncguard_cancel *cancel,
+                                       int64_t *expires_at_ms,
+                                       struct syncguard_error **err);
+
+/**
+ * Whether somebody holds a key. Never a guard before a mutation: between the look and the act it may change hands.
+ *
+ * @param key      as for `syncguard_acquire`.
+ * @param key_len  its length in bytes, or `SYNCGUARD_NUL`.
+ * @param cancel   NULL, or ends the call.
+ * @param out      gets the answer; written if OK.
+ * @return OK; INVALID_ARGUMENT for NULL or a bad key; AUTH_FAILED, SERVICE_UNAVAILABLE, RATE_LIMITED, NETWORK_TIMEOUT, ABORTED,
+ * INTERNAL as said of them.
+ * Threads: any. Blocks up to the operation timeout.
+ */
+enum syncguard_status syncguard_is_locked(struct syncguard_client *client,
+                                          const char *key,
+                                          size_t key_len,
+                                          struct syncguard_cancel *cancel,
+                                          bool *out,
+                                          struct syncguard_error **err);
+
+/**
+ * The live lock of a key, without its secrets. For people and dashboards; never a guard before a mutation.
+ *
+ * @param key      as for `syncguard_acquire`.
+ * @param key_len  its length in bytes, or `SYNCGUARD_NUL`.
+ * @param cancel   NULL, or ends the call.
+ * @param out      gets what is known of it; written if OK.
+ * @return OK; ABSENT, nobody holds it; below zero as for `syncguard_is_locked`.
+ * Threads: any. Blocks up to the operation timeout.
+ */
+enum syncguard_status syncguard_lookup_by_key(struct syncguard_client *client,
+                                              const char *key,
+                                              size_t key_len,
+                                              struct syncguard_cancel *cancel,
+                                              struct syncguard_lock_info *out,
+                                              struct syncguard_error **err);
+
+/**
+ * The live lock with this id, without its secrets. For people and dashboards; never a guard before a mutation.
+ *
+ * @param lock_id      22 characters of `[A-Za-z0-9_-]`.
+ * @param lock_id_len  its length in bytes, or `SYNCGUARD_NUL`.
+ * @param cancel       NULL, or ends the call.
+ * @param out          gets what is known of it; written if OK.
+ * @return OK; ABSENT, there is no such live lock; INVALID_ARGUMENT for NULL or what is no lock id; else below zero as for
+ * `syncguard_is_locked`.
+ * Threads: any. Blocks up to the operation timeout.
+ */
+enum syncguard_status syncguard_lookup_by_id(struct syncguard_client *client,
+                                             const char *lock_id,
+                                             size_t lock_id_len,
+                                             struct syncguard_cancel *cancel,
+                                             struct syncguard_lock_info *out,
+                                             struct syncguard_error **err);
+
+/**
+ * As `syncguard_lookup_by_key`, with the raw key and lock id: keep them out of logs.
+ *
+ * @param key      as for `syncguard_acquire`.
+ * @param key_len  its length in bytes, or `SYNCGUARD_NUL`.
+ * @param cancel   NULL, or ends the call.
+ * @param out      gets what is known of it; written if OK.
+ * @return as `syncguard_lookup_by_key`.
+ * Threads: any. Blocks up to the operation timeout.
+ */
+enum syncguard_status syncguard_lookup_by_key_raw(struct syncguard_client *client,
+                                                  const char *key,
+                                                  size_t key_len,
+                                                  struct syncguard_cancel *cancel,
+                                                  struct syncguard_lock_info_raw *out,
+                                                  struct syncguard_error **err);
+
+/**
+ * As `syncguard_lookup_by_id`, with the raw key and lock id: keep them out of logs.
+ *
+ * @param lock_id      22 characters of `[A-Za-z0-9_-]`.
+ * @param lock_id_len  its length in bytes, or `SYNCGUARD_NUL`.
+ * @param cancel       NULL, or ends the call.
+ * @param out          gets what is known of it; written if OK.
+ * @return as `syncguard_lookup_by_id`.
+ * Threads: any. Blocks up to the operation timeout.
+ */
+enum syncguard_status syncguard_lookup_by_id_raw(struct syncguard_client *client,
+                                                 const char *lock_id,
+                                                 size_t lock_id_len,
+                                                 struct syncguard_cancel *cancel,
+                                                 struct syncguard_lock_info_raw *out,
+                                                 struct syncguard_error **err);
+
+/**
+ * Whether the lock with this id is alive. A diagnostic; never a guard before a mutation.
+ *
+ * @param lock_id      22 characters of `[A-Za-z0-9_-]`.
+ * @param lock_id_len  its length in bytes, or `SYNCGUARD_NUL`.
+ * @param out          gets the answer; written if OK.
+ * @return OK; INVALID_ARGUMENT for NULL or what is no lock id; else below zero as for `syncguard_is_locked`, but never ABORTED.
+ * Threads: any. Blocks up to the operation timeout.
+ */
+enum syncguard_status syncguard_owns(struct syncguard_client *client,
+                                     const char *lock_id,
+                                     size_t lock_id_len,
+                                     bool *out,
+                                     struct syncguard_error **err);
+
+/**
+ * The display hash of a key, as it stands in errors, events and lookups: 24 hex digits over its NFC form. It tells keys apart
+ * in logs; it is not for security.
+ *
+ * @param key      the key, as for `syncguard_acquire`.
+ * @param key_len  its length in bytes, or `SYNCGUARD_NUL`.
+ * @param out      an array of 25, gets the digits and a NUL; written if OK.
+ * @return OK; INVALID_ARGUMENT for NULL or a bad key.
+ * Threads: any. No I/O.
+ */
+enum syncguard_status syncguard_hash_key(const char *key,
+                                         size_t key_len,
+                                         char *out,
+                                         struct syncguard_error **err);
+
+/**
+ * Whether a text is a lock id: exactly 22 of `[A-Za-z0-9_-]`.
+ *
+ * @param lock_id      the text.
+ * @param lock_id_len  its length in bytes, or `SYNCGUARD_NUL`.
+ * @return OK; INVALID_ARGUMENT if it is none, or NULL. The message does not repeat it.
+ * Threads: any. No I/O.
+ */
+enum syncguard_status syncguard_validate_lock_id(const char *lock_id,
+                                                 size_t lock_id_len,
+                                                 struct syncguard_error **err);
+
+/**
+ * Fills in the defaults: every field that is 0 and has one gets it. Fields beyond `struct_size`, callbacks and data stay as they
+ * are. Does nothing for NULL or a `struct_size` that is none. For bindings that wait by themselves.
+ * Threads: any, as long as no other uses the struct. No I/O.
+ */
+void syncguard_lock_options_resolve(struct syncguard_lock_options *options);
+
+/**
+ * How long to wait before the next attempt, for callers that wait by themselves between calls of `syncguard_try_lock` or
+ * `syncguard_acquire`. Random where the options say so: two calls answer differently.
+ *
+ * @param options       NULL for all defaults. Callbacks and data are not touched and not taken over.
+ * @param attempt       how many attempts have failed, from 1.
+ * @param remaining_ms  how much of the whole wait is left, or `SYNCGUARD_FOREVER`.
+ * @return milliseconds; -1: give up, because the time or the retries are used up, or the options are not valid.
+ * Threads: any. No I/O.
+ */
+int64_t syncguard_retry_delay_ms(const struct syncguard_lock_options *options,
+                                 uint32_t attempt,
+                                 int64_t remaining_ms);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* SYNCGUARD_H */

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use support::{features, library, root, scratch, succeed};
+use support::{as_outside, features, library, root, scratch, succeed};
 
 const PREFIX: &str = "/opt/syncguard";
 
@@ -19,9 +19,10 @@ fn stage() -> &'static Path {
             let stage = scratch();
             let profile = library();
             let release = profile.file_name().is_some_and(|p| p == "release");
+            let mut make = Command::new("make");
+            as_outside(&mut make);
             succeed(
-                Command::new("make")
-                    .current_dir(root())
+                make.current_dir(root())
                     .args(["-f", "ffi/ffi.mk", "install"])
                     .arg(format!("PREFIX={PREFIX}"))
                     .arg(format!("DESTDIR={}", stage.path().display()))

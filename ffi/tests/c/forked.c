@@ -56,7 +56,8 @@ static void a_child_answers_errors_and_sends_nothing(void) {
     guard = lock(client, "child's");
     syncguard_guard_free(guard);
     syncguard_client_free(client);
-    exit(0);
+    /* A leak check in a child takes what only the parent's threads hold for lost. */
+    getenv("SLOW") ? _exit(0) : exit(0);
   }
   child_must_succeed(child);
   EXPECT(OK, syncguard_guard_extend(guard, 30000, NULL, &err));

@@ -61,12 +61,7 @@ pub fn library() -> &'static Path {
         if profile.file_name().is_some_and(|p| p == "release") {
             cargo.arg("--release");
         }
-        // Cargo sets these for the test; inherited, they would change what the build is.
-        for (name, _) in std::env::vars() {
-            if name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") {
-                cargo.env_remove(name);
-            }
-        }
+        as_outside(&mut cargo);
         succeed(&mut cargo, "building the library");
         // Programs look for the SONAME. Another test may be making the same link.
         let link = profile.join("libsyncguard.so.0");
@@ -74,6 +69,15 @@ pub fn library() -> &'static Path {
         assert!(link.exists(), "{} is not there", link.display());
         profile
     })
+}
+
+/// Takes away what cargo sets for the test: build scripts that see it are run again, and what they build is built again.
+pub fn as_outside(command: &mut Command) {
+    for (name, _) in std::env::vars() {
+        if name.starts_with("CARGO_") && name != "CARGO_HOME" && name != "CARGO_TARGET_DIR" {
+            command.env_remove(name);
+        }
+    }
 }
 
 /// Compiles `sources` against the header and the shared library.
@@ -184,7 +188,7 @@ pub fn must_equal(file: &Path, wanted: &str, how: &str) {
             .lines()
             .zip(wanted.lines())
             .position(|(a, b)| a != b)
-            .map_or_else(|| found.lines().count().min(wanted.lines().count()), |n| n);
+            .unwrap_or_else(|| found.lines().count().min(wanted.lines().count()));
         panic!(
             "{} is stale from line {} on; {how}\n- {}\n+ {}",
             file.display(),

@@ -239,6 +239,16 @@ typedef struct syncguard_error syncguard_error;
 typedef struct syncguard_guard syncguard_guard;
 
 /**
+ * A place in the line of those who wait for a key with one client, for callers that must not block a thread while they wait:
+ * bindings to languages with threads of their own. `syncguard_lock` does all of this by itself.
+ * Make one after an attempt found the key held, or at once if `syncguard_client_is_waited_for`. Try again when it is called, or
+ * when a delay (`syncguard_retry_delay_ms`) has passed and it is first; say `syncguard_waiter_begin_attempt` before each
+ * `syncguard_try_lock`. Free it when the wait is over, whatever the outcome: the next one in line is waiting for that.
+ * Threads: any, also several at once.
+ */
+typedef struct syncguard_waiter syncguard_waiter;
+
+/**
  * One operation and how it went, for the `on_event` callback. All of it is valid only during the call: copy what you keep.
  * Texts are NULL where they do not apply. Later versions may add fields at the end; `struct_size` says how many there are.
  */
@@ -795,6 +805,68 @@ enum syncguard_status syncguard_guard_release(struct syncguard_guard *guard,
  * Threads: any, also inside the guard's own callback. Blocks up to the dispose timeout.
  */
 void syncguard_guard_free(struct syncguard_guard *guard);
+
+/**
+ * Whether somebody waits for a key with this client: who comes now should join the line and not try before them.
+ *
+ * @param key      as for `syncguard_lock`.
+ * @param key_len  its length in bytes, or `SYNCGUARD_NUL`.
+ * @return true: somebody waits; false: nobody does, or NULL, or a bad key, or in a forked child.
+ * Threads: any. No I/O.
+ */
+bool syncguard_client_is_waited_for(const struct syncguard_client *client,
+                                    const char *key,
+                                    size_t key_len);
+
+/**
+ * Joins the line of a key.
+ *
+ * @param key             as for `syncguard_lock`.
+ * @param key_len         its length in bytes, or `SYNCGUARD_NUL`.
+ * @param on_call         called when the waiter becomes the first in line, and when it is and the lock may have been freed. Any
+ *                        number of times, on any thread, also before this returns, and once more after the waiter was freed. It
+ *                        must not block and must not call the library: note it and ask `syncguard_waiter_is_called` elsewhere.
+ * @param user_data       what it is called with.
+ * @param user_data_free  called exactly once, on any thread, when `on_call` can come no more; whatever the status. May be NULL.
+ * @param out             gets the waiter, which belongs to the caller and is freed with `syncguard_waiter_free`; NULL unless OK.
+ * @param err             NULL, or gets an error below zero.
+ * @return OK; INVALID_ARGUMENT for NULL or a bad key.
+ * Threads: any. No I/O on this thread: the store is asked in the background to tell when the lock is freed.
+ */
+enum syncguard_status syncguard_waiter_new(struct syncguard_client *client,
+                                           const char *key,
+                                           size_t key_len,
+                                           void (*on_call)(void *user_data),
+                                           void *user_data,
+                                           void (*user_data_free)(void *user_data),
+                                           struct syncguard_waiter **out,
+                                           struct syncguard_error **err);
+
+/**
+ * Whether an attempt is worth making now: the waiter is first in line, and the lock may have been freed since its last
+ * `syncguard_waiter_begin_attempt`. False for NULL and in a forked child.
+ * Threads: any. No I/O.
+ */
+bool syncguard_waiter_is_called(const struct syncguard_waiter *waiter);
+
+/**
+ * Whether it is this waiter's turn to ask the store for all who wait with its client. The others need not try meanwhile. False
+ * for NULL and in a forked child.
+ * Threads: any. No I/O.
+ */
+bool syncguard_waiter_is_first(const struct syncguard_waiter *waiter);
+
+/**
+ * Says that an attempt is about to be made: what is freed from here on calls again. Does nothing for NULL and in a forked child.
+ * Threads: any. No I/O on this thread.
+ */
+void syncguard_waiter_begin_attempt(struct syncguard_waiter *waiter);
+
+/**
+ * Leaves the line, and calls the next one if this was the first. NULL is fine.
+ * Threads: any.
+ */
+void syncguard_waiter_free(struct syncguard_waiter *waiter);
 
 /**
  * Takes the lock of a key if it is free: one attempt. Nothing is renewed and nothing is undone; `syncguard_lock` does both.

@@ -17,3 +17,4 @@ mod status;
 mod telemetry;
 mod verbs;
 mod version;
+mod waiter;

@@ -17,6 +17,7 @@ const SOURCES: &[&str] = &[
     "options",
     "client",
     "guard",
+    "waiter",
     "verbs",
     "helpers",
 ];

@@ -11,22 +11,22 @@ import (
 	"time"
 )
 
-//export syncguard_go_on_lost
-func onLost(id C.uintptr_t, why *C.syncguard_error) {
+//export syncguardGoOnLost
+func syncguardGoOnLost(id C.uintptr_t, why *C.syncguard_error) {
 	if l, ok := registry.find(uintptr(id)).(*loss); ok {
 		l.end(lostBecause(readError(why)))
 	}
 }
 
-//export syncguard_go_on_call
-func onCall(id C.uintptr_t) {
+//export syncguardGoOnCall
+func syncguardGoOnCall(id C.uintptr_t) {
 	if p, ok := registry.find(uintptr(id)).(*place); ok {
 		p.ring()
 	}
 }
 
-//export syncguard_go_on_release_error
-func onReleaseError(id C.uintptr_t, err *C.syncguard_error, key, lockID, source *C.char) {
+//export syncguardGoOnReleaseError
+func syncguardGoOnReleaseError(id C.uintptr_t, err *C.syncguard_error, key, lockID, source *C.char) {
 	var hook func(ReleaseError)
 	switch found := registry.find(uintptr(id)).(type) {
 	case *clientHooks:
@@ -40,8 +40,8 @@ func onReleaseError(id C.uintptr_t, err *C.syncguard_error, key, lockID, source 
 	}
 }
 
-//export syncguard_go_on_event
-func onEvent(id C.uintptr_t, e *C.syncguard_event) {
+//export syncguardGoOnEvent
+func syncguardGoOnEvent(id C.uintptr_t, e *C.syncguard_event) {
 	if hooks, ok := registry.find(uintptr(id)).(*clientHooks); ok && hooks.event != nil {
 		event := Event{
 			Type:       EventType(e._type),
@@ -57,16 +57,16 @@ func onEvent(id C.uintptr_t, e *C.syncguard_event) {
 	}
 }
 
-//export syncguard_go_on_warning
-func onWarning(id C.uintptr_t, message *C.char) {
+//export syncguardGoOnWarning
+func syncguardGoOnWarning(id C.uintptr_t, message *C.char) {
 	if hooks, ok := registry.find(uintptr(id)).(*clientHooks); ok && hooks.warning != nil {
 		text := C.GoString(message)
 		guarded(func() { hooks.warning(text) })
 	}
 }
 
-//export syncguard_go_forget
-func onForget(id C.uintptr_t) {
+//export syncguardGoForget
+func syncguardGoForget(id C.uintptr_t) {
 	registry.remove(uintptr(id))
 }
 

@@ -47,11 +47,11 @@ type ReleaseError struct {
 type Option func(*clientOptions)
 
 type clientOptions struct {
-	prefix, schema, table, fenceTable, caFile      *string
-	pool, connect, operation, dispose              uint32
-	cleanup, raw                                   bool
-	hooks                                          clientHooks
-	err                                            error
+	prefix, schema, table, fenceTable, caFile *string
+	pool, connect, operation, dispose         uint32
+	cleanup, raw                              bool
+	hooks                                     clientHooks
+	err                                       error
 }
 
 // clientHooks is what the library finds a client's callbacks by.

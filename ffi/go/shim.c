@@ -1,19 +1,19 @@
 #include "_cgo_export.h"
 
 /* User data is an id that Go looks up; whoever comes after the id was given up finds nothing. */
-static void on_lost(void *id, const syncguard_error *why) { syncguard_go_on_lost((uintptr_t)id, (syncguard_error *)why); }
+static void on_lost(void *id, const syncguard_error *why) { syncguardGoOnLost((uintptr_t)id, (syncguard_error *)why); }
 
-static void on_call(void *id) { syncguard_go_on_call((uintptr_t)id); }
+static void on_call(void *id) { syncguardGoOnCall((uintptr_t)id); }
 
 static void on_release_error(void *id, const syncguard_error *err, const char *key, const char *lock_id, const char *source) {
-  syncguard_go_on_release_error((uintptr_t)id, (syncguard_error *)err, (char *)key, (char *)lock_id, (char *)source);
+  syncguardGoOnReleaseError((uintptr_t)id, (syncguard_error *)err, (char *)key, (char *)lock_id, (char *)source);
 }
 
-static void on_event(void *id, const syncguard_event *event) { syncguard_go_on_event((uintptr_t)id, (syncguard_event *)event); }
+static void on_event(void *id, const syncguard_event *event) { syncguardGoOnEvent((uintptr_t)id, (syncguard_event *)event); }
 
-static void on_warning(void *id, const char *message) { syncguard_go_on_warning((uintptr_t)id, (char *)message); }
+static void on_warning(void *id, const char *message) { syncguardGoOnWarning((uintptr_t)id, (char *)message); }
 
-static void forget(void *id) { syncguard_go_forget((uintptr_t)id); }
+static void forget(void *id) { syncguardGoForget((uintptr_t)id); }
 
 void sg_go_client_hooks(syncguard_client_options *options, int hooks, uintptr_t id) {
   if (hooks & SG_GO_HOOK_RELEASE_ERROR) {

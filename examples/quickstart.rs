@@ -132,11 +132,10 @@ fn say(text: &str) {
     println!("\n{text}");
 }
 
-fn start(
-    name: &str,
-    url: &str,
-    rounds: u32,
-) -> Result<(Child, Lines<BufReader<ChildStdout>>), Box<dyn Error>> {
+/// A worker, and what it says.
+type Worker = (Child, Lines<BufReader<ChildStdout>>);
+
+fn start(name: &str, url: &str, rounds: u32) -> Result<Worker, Box<dyn Error>> {
     let mut child = Command::new(std::env::current_exe()?)
         .args(["worker", name, url, &rounds.to_string()])
         .stdout(Stdio::piped())

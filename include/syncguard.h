@@ -239,11 +239,11 @@ typedef struct syncguard_error syncguard_error;
 typedef struct syncguard_guard syncguard_guard;
 
 /**
- * A place in the line of those who wait for a key with one client, for callers that must not block a thread while they wait:
- * bindings to languages with threads of their own. `syncguard_lock` does all of this by itself.
- * Make one after an attempt found the key held, or at once if `syncguard_client_is_waited_for`. Try again when it is called, or
- * when a delay (`syncguard_retry_delay_ms`) has passed and it is first; say `syncguard_waiter_begin_attempt` before each
- * `syncguard_try_lock`. Free it when the wait is over, whatever the outcome: the next one in line is waiting for that.
+ * A place in the line of a key, for callers that wait by themselves between single attempts: event loops, and languages with
+ * threads of their own. `syncguard_lock` does all of this for you.
+ * Make one after an attempt found the lock held. Try again when it is called, or when your own delay
+ * (`syncguard_retry_delay_ms`) has passed and it is first. Say `syncguard_waiter_begin_attempt` before each attempt. Freeing it
+ * leaves the line and passes the turn on.
  * Threads: any, also several at once.
  */
 typedef struct syncguard_waiter syncguard_waiter;
@@ -776,7 +776,8 @@ bool syncguard_guard_wait_lost(const struct syncguard_guard *guard,
  * @param ttl_ms  at least 1, at most ten years.
  * @param cancel  NULL, or ends the call.
  * @return OK, still held; ABSENT, it was lost or released, which needs no I/O once known; INVALID_ARGUMENT for NULL or a bad ttl;
- * below zero as said of each, after which the lease counts as the shorter of what it was and what was asked for.
+ * ABORTED also if a release ended it in flight; below zero as said of each, after which the lease counts as the shorter of what it
+ * was and what was asked for.
  * Threads: any. Waits for a renewal under way; blocks up to the operation timeout.
  */
 enum syncguard_status syncguard_guard_extend(struct syncguard_guard *guard,
@@ -805,68 +806,6 @@ enum syncguard_status syncguard_guard_release(struct syncguard_guard *guard,
  * Threads: any, also inside the guard's own callback. Blocks up to the dispose timeout.
  */
 void syncguard_guard_free(struct syncguard_guard *guard);
-
-/**
- * Whether somebody waits for a key with this client: who comes now should join the line and not try before them.
- *
- * @param key      as for `syncguard_lock`.
- * @param key_len  its length in bytes, or `SYNCGUARD_NUL`.
- * @return true: somebody waits; false: nobody does, or NULL, or a bad key, or in a forked child.
- * Threads: any. No I/O.
- */
-bool syncguard_client_is_waited_for(const struct syncguard_client *client,
-                                    const char *key,
-                                    size_t key_len);
-
-/**
- * Joins the line of a key.
- *
- * @param key             as for `syncguard_lock`.
- * @param key_len         its length in bytes, or `SYNCGUARD_NUL`.
- * @param on_call         called when the waiter becomes the first in line, and when it is and the lock may have been freed. Any
- *                        number of times, on any thread, also before this returns, and once more after the waiter was freed. It
- *                        must not block and must not call the library: note it and ask `syncguard_waiter_is_called` elsewhere.
- * @param user_data       what it is called with.
- * @param user_data_free  called exactly once, on any thread, when `on_call` can come no more; whatever the status. May be NULL.
- * @param out             gets the waiter, which belongs to the caller and is freed with `syncguard_waiter_free`; NULL unless OK.
- * @param err             NULL, or gets an error below zero.
- * @return OK; INVALID_ARGUMENT for NULL or a bad key.
- * Threads: any. No I/O on this thread: the store is asked in the background to tell when the lock is freed.
- */
-enum syncguard_status syncguard_waiter_new(struct syncguard_client *client,
-                                           const char *key,
-                                           size_t key_len,
-                                           void (*on_call)(void *user_data),
-                                           void *user_data,
-                                           void (*user_data_free)(void *user_data),
-                                           struct syncguard_waiter **out,
-                                           struct syncguard_error **err);
-
-/**
- * Whether an attempt is worth making now: the waiter is first in line, and the lock may have been freed since its last
- * `syncguard_waiter_begin_attempt`. False for NULL and in a forked child.
- * Threads: any. No I/O.
- */
-bool syncguard_waiter_is_called(const struct syncguard_waiter *waiter);
-
-/**
- * Whether it is this waiter's turn to ask the store for all who wait with its client. The others need not try meanwhile. False
- * for NULL and in a forked child.
- * Threads: any. No I/O.
- */
-bool syncguard_waiter_is_first(const struct syncguard_waiter *waiter);
-
-/**
- * Says that an attempt is about to be made: what is freed from here on calls again. Does nothing for NULL and in a forked child.
- * Threads: any. No I/O on this thread.
- */
-void syncguard_waiter_begin_attempt(struct syncguard_waiter *waiter);
-
-/**
- * Leaves the line, and calls the next one if this was the first. NULL is fine.
- * Threads: any.
- */
-void syncguard_waiter_free(struct syncguard_waiter *waiter);
 
 /**
  * Takes the lock of a key if it is free: one attempt. Nothing is renewed and nothing is undone; `syncguard_lock` does both.
@@ -1027,6 +966,69 @@ enum syncguard_status syncguard_owns(struct syncguard_client *client,
                                      size_t lock_id_len,
                                      bool *out,
                                      struct syncguard_error **err);
+
+/**
+ * Joins the line of those who wait for a key in this process, without blocking.
+ *
+ * @param key             as for `syncguard_lock`.
+ * @param key_len         its length in bytes, or `SYNCGUARD_NUL`.
+ * @param wake            called, on any thread, when the place becomes the first one and when the lock may have been freed. It
+ *                        must return at once and must not call anything here: write to a pipe or an eventfd.
+ * @param user_data       what `wake` is called with; the library's from now on, whatever the status.
+ * @param user_data_free  NULL, or called exactly once, on any thread, when no call can come any more. It must not call anything
+ *                        here either.
+ * @param out             gets the place, which belongs to the caller and is freed with `syncguard_waiter_free`; NULL unless OK.
+ * @param err             NULL, or gets an error below zero.
+ * @return OK; INVALID_ARGUMENT for NULL or a bad key; INTERNAL in a forked child.
+ * Threads: any. Does not wait.
+ */
+enum syncguard_status syncguard_waiter_new(struct syncguard_client *client,
+                                           const char *key,
+                                           size_t key_len,
+                                           void (*wake)(void *user_data),
+                                           void *user_data,
+                                           void (*user_data_free)(void *user_data),
+                                           struct syncguard_waiter **out,
+                                           struct syncguard_error **err);
+
+/**
+ * Whether an attempt is worth making now: this one is first in line and the lock may have been freed. False for NULL.
+ * Threads: any. No I/O.
+ */
+bool syncguard_waiter_is_called(const struct syncguard_waiter *waiter);
+
+/**
+ * Whether it is this one's turn to ask the store for all who wait in this process. False for NULL.
+ * Threads: any. No I/O.
+ */
+bool syncguard_waiter_is_first(const struct syncguard_waiter *waiter);
+
+/**
+ * Says that an attempt is about to be made: what is freed from here on calls again. NULL is fine.
+ * Threads: any. Does not wait.
+ */
+void syncguard_waiter_begin_attempt(struct syncguard_waiter *waiter);
+
+/**
+ * Leaves the line, passes the turn on, and frees the place. NULL is fine. `wake` may still be running on another thread.
+ * Threads: any, but not inside `wake`.
+ */
+void syncguard_waiter_free(struct syncguard_waiter *waiter);
+
+/**
+ * Whether somebody waits for a key with this client: who comes now should join the line. No I/O.
+ *
+ * @param key      as for `syncguard_lock`.
+ * @param key_len  its length in bytes, or `SYNCGUARD_NUL`.
+ * @param out      gets the answer; written if OK.
+ * @return OK; INVALID_ARGUMENT for NULL or a bad key; INTERNAL in a forked child.
+ * Threads: any.
+ */
+enum syncguard_status syncguard_is_waited_for(struct syncguard_client *client,
+                                              const char *key,
+                                              size_t key_len,
+                                              bool *out,
+                                              struct syncguard_error **err);
 
 /**
  * The display hash of a key, as it stands in errors, events and lookups: 24 hex digits over its NFC form. It tells keys apart

@@ -70,7 +70,6 @@ pub(crate) fn boot_id() -> std::io::Result<String> {
 }
 
 /// Unix milliseconds, to be shown and never to be compared.
-#[cfg_attr(not(any(feature = "sqlite", feature = "testkit")), allow(dead_code))]
 pub(crate) fn wall_ms() -> i64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)

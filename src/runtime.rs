@@ -28,7 +28,6 @@ impl Runtime {
     }
 
     /// One that counts on another clock.
-    #[cfg_attr(not(feature = "testkit"), allow(dead_code))]
     pub(crate) fn with_clock(clock: Arc<dyn Clock>) -> Self {
         Self {
             timer: Arc::new(Timer::new(clock)),

@@ -57,13 +57,15 @@ impl<'a> Wait<'a> {
         checked: &'a Checked,
         cancel: Option<&'a CancelToken>,
     ) -> Result<Self, LockError> {
-        let end = deadline_after(checked.acquire_timeout);
+        let limit = cancel.and_then(CancelToken::limit);
+        let bounded = |end: Instant| limit.map_or(end, |limit| end.min(limit));
+        let end = bounded(deadline_after(checked.acquire_timeout));
         Ok(Self {
             flight: Flight::new(client, key, checked.ttl, cancel)?,
             checked,
             begun: Instant::now(),
             end,
-            last: end.max(deadline_after(client.operation_timeout())),
+            last: end.max(bounded(deadline_after(client.operation_timeout()))),
             attempts: 0,
             retries: 0,
             failure: None,

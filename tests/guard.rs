@@ -181,7 +181,7 @@ fn a_lock_that_the_store_no_longer_has_is_lost_with_the_next_renewal() {
     kit.clock.advance(THIRD);
     assert!(guard.wait_lost(Some(PATIENCE)));
     eventually("the callback", || count.load(SeqCst) == 1);
-    assert_eq!(guard.extend(TTL).expect("no I/O"), false);
+    assert!(!guard.extend(TTL).expect("no I/O"));
     assert_eq!(kit.store.calls(Verb::Extend), 1);
 }
 
@@ -416,8 +416,13 @@ fn no_callback_after_release() {
             clock.advance(TTL);
         });
         start.wait();
+        let begun = Instant::now();
         guard.release().expect("an answer");
-        released.store(1, SeqCst);
+        // It waits a second at the most for a callback that is running; one that was kept from the processor for longer
+        // than that proves nothing.
+        if begun.elapsed() < Duration::from_millis(500) {
+            released.store(1, SeqCst);
+        }
         mover.join().expect("no panic");
         drop(guard);
         assert_eq!(late.load(SeqCst), 0);

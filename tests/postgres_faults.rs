@@ -12,20 +12,8 @@ use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use proxy::{Address, Mode, Proxy};
-use support::{Server, wait_for};
+use support::{Server, id, key, set_up, take, ttl, wait_for};
 use syncguard::*;
-
-fn key(text: &str) -> Key {
-    Key::new(text).expect("a key")
-}
-
-fn id() -> LockId {
-    LockId::random().expect("an id")
-}
-
-fn ttl(ms: u64) -> Ttl {
-    Ttl::new(Duration::from_millis(ms)).expect("a ttl")
-}
 
 fn options(schema: &str) -> ClientOptions {
     ClientOptions::new().schema(schema)
@@ -33,22 +21,6 @@ fn options(schema: &str) -> ClientOptions {
 
 fn open(url: &str, options: &ClientOptions) -> PostgresBackend {
     PostgresBackend::open(url, options).expect("a store")
-}
-
-fn set_up(server: &Server, schema: &str) -> PostgresBackend {
-    let store = server.open(&options(schema).operation_timeout(Duration::from_secs(60)));
-    store.setup_schema(None).expect("set-up");
-    store
-}
-
-fn take(store: &PostgresBackend, name: &str) -> Acquired {
-    match store
-        .acquire(&key(name), &id(), ttl(60_000), None)
-        .expect("an answer")
-    {
-        AcquireOutcome::Acquired(grant) => grant,
-        AcquireOutcome::Locked(holder) => panic!("locked by {holder:?}"),
-    }
 }
 
 fn url(port: u16) -> String {
@@ -317,14 +289,14 @@ fn a_wait_ends_with_the_deadline_and_leaves_nothing() {
     let server = Server::shared();
     let slow = set_up(&server, "deadline");
     let store = server.open(&options("deadline").operation_timeout(Duration::from_millis(600)));
-    let grant = take(&slow, "held");
+    let grant = take(&slow, "deadline held");
     let mut blocker = server.session();
-    blocker.run("BEGIN; SELECT pg_advisory_xact_lock(hashtext('k')), pg_advisory_xact_lock(hashtext('held'))");
+    blocker.run("BEGIN; SELECT pg_advisory_xact_lock(hashtext('deadline k')), pg_advisory_xact_lock(hashtext('deadline held'))");
     for _ in 0..3 {
         let start = Instant::now();
         let errors = [
             store
-                .acquire(&key("k"), &id(), ttl(60_000), None)
+                .acquire(&key("deadline k"), &id(), ttl(60_000), None)
                 .map(drop)
                 .expect_err("a wait"),
             store
@@ -347,8 +319,11 @@ fn a_wait_ends_with_the_deadline_and_leaves_nothing() {
         (server.waiting("deadline") == 0).then_some(())
     });
     blocker.run("COMMIT");
-    assert!(!slow.is_locked(&key("k"), None).expect("an answer"));
-    assert!(slow.is_locked(&key("held"), None).expect("an answer"));
+    assert!(!slow.is_locked(&key("deadline k"), None).expect("an answer"));
+    assert!(
+        slow.is_locked(&key("deadline held"), None)
+            .expect("an answer")
+    );
 }
 
 #[test]
@@ -365,11 +340,12 @@ fn cancel_ends_the_call_and_the_query() {
         );
     }
     let mut blocker = server.session();
-    blocker.run("BEGIN; SELECT pg_advisory_xact_lock(hashtext('k'))");
+    blocker.run("BEGIN; SELECT pg_advisory_xact_lock(hashtext('cancel k'))");
     within(Duration::from_millis(500), "cancel", || {
         let token = CancelToken::new();
         std::thread::scope(|scope| {
-            let call = scope.spawn(|| store.acquire(&key("k"), &id(), ttl(60_000), Some(&token)));
+            let call =
+                scope.spawn(|| store.acquire(&key("cancel k"), &id(), ttl(60_000), Some(&token)));
             server.wait_until_waiting("cancel", 1);
             let start = Instant::now();
             token.cancel();
@@ -388,7 +364,7 @@ fn cancel_ends_the_call_and_the_query() {
         assert!(start.elapsed() < Duration::from_secs(30));
     });
     blocker.run("COMMIT");
-    assert!(!store.is_locked(&key("k"), None).expect("an answer"));
+    assert!(!store.is_locked(&key("cancel k"), None).expect("an answer"));
 }
 
 #[test]
@@ -414,206 +390,6 @@ fn statement_timeout_of_a_millisecond_orphans_nothing() {
         }
     }
     assert!(granted > 0, "the setting is overruled for the verbs");
-}
-
-#[test]
-fn a_standby_reads_and_does_not_lock() {
-    let primary = Server::start(&["wal_level=replica", "max_wal_senders=3", "hot_standby=on"]);
-    let store = set_up(&primary, "s");
-    let grant = take(&store, "k");
-    let standby = primary.standby();
-    let replica = standby.open(&options("s"));
-    wait_for("the lock arrives", || {
-        replica
-            .is_locked(&key("k"), None)
-            .ok()
-            .filter(|locked| *locked)
-    });
-    for error in [
-        replica
-            .acquire(&key("other"), &id(), ttl(1), None)
-            .map(drop)
-            .expect_err("read-only"),
-        replica
-            .release(&grant.lock_id, None)
-            .map(drop)
-            .expect_err("read-only"),
-        replica
-            .extend(&grant.lock_id, ttl(1), None)
-            .map(drop)
-            .expect_err("read-only"),
-        replica.check(None).map(drop).expect_err("read-only"),
-        replica.setup_schema(None).expect_err("read-only"),
-    ] {
-        assert_eq!(error.code(), ErrorCode::ServiceUnavailable, "{error}");
-        assert!(
-            error.message().contains("standby") && !error.may_have_applied(),
-            "{error}"
-        );
-    }
-    // The one that writes is found, behind a dead host and the standby.
-    let hosts = format!(
-        "127.0.0.1:{},127.0.0.1:{},127.0.0.1:{}",
-        support::free_port(),
-        standby.port,
-        primary.port
-    );
-    for target in ["primary", "read-write"] {
-        let store = open(
-            &format!(
-                "postgres://postgres@{hosts}/postgres?sslmode=disable&target_session_attrs={target}"
-            ),
-            &options("s"),
-        );
-        assert!(matches!(
-            store.extend(&grant.lock_id, ttl(60_000), None),
-            Ok(ExtendOutcome::Extended(_))
-        ));
-    }
-    let store = open(
-        &format!("{}&target_session_attrs=primary", standby.url()),
-        &options("s"),
-    );
-    assert_eq!(
-        store.is_locked(&key("k"), None).map_err(|e| e.code()),
-        Err(ErrorCode::ServiceUnavailable)
-    );
-}
-
-#[test]
-fn stronger_durability_is_not_weakened() {
-    // Nobody is there to confirm: what waits for a standby waits for ever.
-    let server = Server::start(&[
-        "synchronous_standby_names=nobody",
-        "synchronous_commit=local",
-    ]);
-    set_up(&server, "s");
-    for (role, level) in [
-        ("r_apply", "remote_apply"),
-        ("r_write", "remote_write"),
-        ("r_on", "on"),
-        ("r_local", "local"),
-        ("r_off", "off"),
-    ] {
-        server.sql(&format!(
-            "CREATE ROLE {role} LOGIN SUPERUSER; ALTER ROLE {role} SET synchronous_commit = {level}"
-        ));
-        let store = open(
-            &server.url_of(role),
-            &options("s").operation_timeout(Duration::from_millis(800)),
-        );
-        wait_for("a connection", || store.is_locked(&key("k"), None).ok());
-        let outcome = store.acquire(&key(role), &id(), ttl(60_000), None);
-        if level == "local" {
-            assert!(
-                matches!(outcome, Ok(AcquireOutcome::Acquired(_))),
-                "{level}: {outcome:?}"
-            );
-        } else {
-            let error = outcome.expect_err(level);
-            assert!(
-                error.code() == ErrorCode::NetworkTimeout && error.may_have_applied(),
-                "{level}: {error}"
-            );
-        }
-    }
-    // A release does not wait, whoever has asked for what but the last.
-    let admin = server.open(&options("s"));
-    for role in ["r_write", "r_on", "r_off"] {
-        let grant = take(&admin, &format!("release by {role}"));
-        let store = open(&server.url_of(role), &options("s"));
-        assert!(
-            store
-                .release(&grant.lock_id, None)
-                .expect("an answer")
-                .is_released(),
-            "{role}"
-        );
-    }
-}
-
-#[test]
-fn fences_survive_crashes() {
-    // The writer of the log sleeps: what was not flushed by its own commit is lost with the processes.
-    let server = Server::start(&[
-        "fsync=on",
-        "wal_writer_delay=10000",
-        "synchronous_commit=off",
-        "autovacuum=off",
-    ]);
-    set_up(&server, "s");
-    server.sql("CHECKPOINT");
-    let options = options("s").operation_timeout(Duration::from_secs(20));
-    let mut highest = [0u64; 4];
-    let mut last: Option<Acquired> = None;
-    for round in 0..20 {
-        let stop = std::sync::atomic::AtomicBool::new(false);
-        let seen = std::thread::scope(|scope| {
-            let workers: Vec<_> = (0..4)
-                .map(|n| {
-                    let (stop, options, server) = (&stop, &options, &server);
-                    scope.spawn(move || {
-                        let store = server.open(options);
-                        let mut seen = Vec::new();
-                        while !stop.load(std::sync::atomic::Ordering::SeqCst) {
-                            let mine = id();
-                            match store.acquire(&key(&format!("k{n}")), &mine, ttl(1), None) {
-                                Ok(AcquireOutcome::Acquired(grant)) => seen.push(grant.fence.get()),
-                                Ok(AcquireOutcome::Locked(_)) => {}
-                                Err(_) => break,
-                            }
-                            if store.release(&mine, None).is_err() {
-                                break;
-                            }
-                        }
-                        seen
-                    })
-                })
-                .collect();
-            std::thread::sleep(Duration::from_millis(30 + 7 * round));
-            server.kill();
-            stop.store(true, std::sync::atomic::Ordering::SeqCst);
-            workers
-                .into_iter()
-                .map(|w| w.join().expect("a worker"))
-                .collect::<Vec<_>>()
-        });
-        server.restart();
-        for (n, fences) in seen.into_iter().enumerate() {
-            for fence in fences {
-                assert!(
-                    fence > highest[n],
-                    "round {round}: fence {fence} of k{n} after {}",
-                    highest[n]
-                );
-                highest[n] = fence;
-            }
-            let stored = server.sql(&format!("SELECT coalesce(max(fence), 0) FROM s.syncguard_fence_counters WHERE fence_key = 'fence:k{n}'"));
-            assert!(
-                stored.parse::<u64>().expect("a number") >= highest[n],
-                "round {round}: a fence was lost"
-            );
-        }
-        // What was promised last before a crash is there after it.
-        let store = server.open(&options);
-        if let Some(grant) = last.take() {
-            let found = store
-                .find(LookupBy::LockId(&grant.lock_id), None)
-                .expect("an answer")
-                .expect("an extended lock");
-            assert!(found.expires_at_ms >= grant.expires_at_ms);
-        }
-        let mut grant = take(&store, &format!("extended {round}"));
-        match store
-            .extend(&grant.lock_id, ttl(600_000), None)
-            .expect("an answer")
-        {
-            ExtendOutcome::Extended(at) => grant.expires_at_ms = at,
-            other => panic!("{other:?}"),
-        }
-        last = Some(grant);
-    }
-    assert!(highest.iter().all(|f| *f > 0), "{highest:?}");
 }
 
 #[test]
@@ -668,13 +444,13 @@ fn renewals_and_releases_have_a_connection_kept() {
             .operation_timeout(Duration::from_secs(2)),
     );
     let mut blocker = server.session();
-    blocker.run("BEGIN; SELECT pg_advisory_xact_lock(hashtext('k'))");
+    blocker.run("BEGIN; SELECT pg_advisory_xact_lock(hashtext('pool k'))");
     std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| store.acquire(&key("k"), &id(), ttl(1), None));
+        let waiting = scope.spawn(|| store.acquire(&key("pool k"), &id(), ttl(1), None));
         server.wait_until_waiting("pool", 1);
         let second = scope.spawn(|| {
             store.is_locked(
-                &key("k"),
+                &key("pool k"),
                 Some(&CancelToken::new().with_timeout(Duration::from_millis(200))),
             )
         });

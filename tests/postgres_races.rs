@@ -410,7 +410,8 @@ const ALL: [(&str, Ordering1); 12] = [
 
 #[test]
 fn every_forced_ordering_is_safe() {
-    let server = Server::shared();
+    // A server of its own: advisory locks on the key are shared by all schemas of a database.
+    let server = Server::start(&[]);
     let field = Field::new(&server, "races", None);
     for (name, ordering) in ALL {
         assert_eq!(ordering(&field), Ok(()), "{name}");
@@ -419,7 +420,7 @@ fn every_forced_ordering_is_safe() {
 
 /// Which orderings do not find the planted mistake. Some hang on a moment that a busy machine may miss: they have five tries.
 fn missed(plant: Plant, schema: &str, wanted: &[&str]) -> Vec<&'static str> {
-    let server = Server::shared();
+    let server = Server::start(&[]);
     let field = Field::new(&server, schema, Some(plant));
     ALL.iter()
         .filter(|(name, _)| wanted.contains(name))

@@ -1,7 +1,7 @@
 //! Waiting on real stores: called by a release elsewhere, and served all the same when nobody calls.
 
-#[path = "support/proxy.rs"]
-mod proxy;
+#[path = "support/postgres.rs"]
+mod postgres_server;
 #[path = "support/redis.rs"]
 mod redis_server;
 mod support;
@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
+use postgres_server::Server;
 use redis_server::RedisServer;
 use support::{PATIENCE, eventually, threads_named};
 use syncguard::{Backend, Client, ClientOptions, ErrorCode, Jitter, Key, LockOptions};
@@ -115,7 +116,8 @@ fn a_hundred_waiters_on_redis_are_one_subscription_and_hardly_any_load() {
     std::thread::sleep(Duration::from_secs(3));
     let rate = (commands() - before) as f64 / begun.elapsed().as_secs_f64();
     assert!(rate <= 20.0, "{rate} commands per second");
-    assert!(threads_named("syncguard-ear") <= 3);
+    let subscribed = server.cli(&["CLIENT", "LIST", "TYPE", "pubsub"]).text();
+    assert_eq!(subscribed.lines().count(), 1, "{subscribed}");
     let connected = server
         .cli(&["CLIENT", "LIST"])
         .text()
@@ -272,4 +274,85 @@ fn a_watch_ends_with_its_drop() {
     eventually("a call", || called.load(SeqCst));
     drop(watch);
     eventually("the end of the subscription", || subscribers(&server) == 0);
+}
+
+fn postgres(server: &Server, url: &str, schema: &str) -> (Client, Client) {
+    let options = ClientOptions::new().schema(schema);
+    let open = || Client::open_with(url, &options).expect("a legal URL");
+    Client::open_with(&server.url(), &options)
+        .expect("a legal URL")
+        .setup_schema()
+        .expect("a schema");
+    (open(), open())
+}
+
+/// How many sessions say that somebody waits.
+fn listeners(server: &Server) -> usize {
+    let sql = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ShareLock' AND granted";
+    server.sql(sql).trim().parse().expect("a count")
+}
+
+#[test]
+fn postgres_calls_whoever_waits() {
+    let server = Server::start(&[]);
+    let (here, there) = postgres(&server, &server.url(), "calls");
+    called_by_another(&here, &there, || listeners(&server) == 1);
+    eventually("the end of the listening", || listeners(&server) == 0);
+}
+
+#[test]
+fn nobody_is_notified_when_nobody_waits() {
+    let server = Server::start(&[]);
+    let (here, _) = postgres(&server, &server.url(), "quiet");
+    let channel = server.sql("SELECT substring(prosrc from 'syncguard_[0-9a-f]{32}') FROM pg_proc WHERE prosrc LIKE '%pg_notify(''syncguard%' LIMIT 1");
+    let mut session = server.session();
+    session.run(&format!("LISTEN \"{}\"", channel.trim()));
+    here.lock("k")
+        .expect("a lock")
+        .release()
+        .expect("a release");
+    // A notification would be shown with the next answer of psql.
+    let shown = session.run("SELECT 'nothing else'").join("\n");
+    assert!(!shown.contains("otification"), "{shown}");
+}
+
+#[test]
+fn a_listening_session_that_is_killed_costs_no_progress() {
+    let server = Server::start(&[]);
+    let (here, there) = postgres(&server, &server.url(), "killed");
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(SeqCst) {
+                let sql = "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ShareLock'";
+                server.sql(sql);
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        });
+        for n in 1..=5 {
+            let guard = there.lock_with("k", &polling()).expect("a lock");
+            let waiter = scope.spawn(|| here.lock_with("k", &polling()).map(|g| g.fence().get()));
+            std::thread::sleep(Duration::from_millis(50));
+            drop(guard);
+            assert_eq!(waiter.join().expect("no panic").expect("the lock"), 2 * n);
+        }
+        stop.store(true, SeqCst);
+    });
+}
+
+#[test]
+fn behind_a_pooler_waiters_poll_and_leave_nothing_in_its_sessions() {
+    let server = Server::start(&[]);
+    let bouncer = postgres_server::Bouncer::start(&server, 8);
+    let (here, there) = postgres(&server, &bouncer.url(), "pooled");
+    for n in 1..=3 {
+        let guard = there.lock("k").expect("a lock");
+        let other = here.clone();
+        let waiter =
+            std::thread::spawn(move || other.lock_with("k", &polling()).map(|g| g.fence().get()));
+        std::thread::sleep(Duration::from_millis(100));
+        assert_eq!(listeners(&server), 0);
+        drop(guard);
+        assert_eq!(waiter.join().expect("no panic").expect("the lock"), 2 * n);
+    }
 }

@@ -43,7 +43,8 @@ static sg_go_granted sg_try_lock(syncguard_client *c, _GoString_ key, syncguard_
   sg_go_granted a = {0};
   const char *text = sg_text(key);
   size_t len = _GoStringLen(key);
-  if (polite && syncguard_client_is_waited_for(c, text, len)) {
+  bool line = false;
+  if (polite && syncguard_is_waited_for(c, text, len, &line, NULL) == SYNCGUARD_STATUS_OK && line) {
     a.status = SG_GO_JOIN;
     return a;
   }

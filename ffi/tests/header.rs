@@ -17,8 +17,8 @@ const SOURCES: &[&str] = &[
     "options",
     "client",
     "guard",
-    "waiter",
     "verbs",
+    "waiter",
     "helpers",
 ];
 

@@ -67,6 +67,16 @@ impl Connection {
         self.usable && self.channel.is_quiet()
     }
 
+    /// The server's process, as it named itself.
+    pub(crate) fn process(&self) -> i32 {
+        self.key.process
+    }
+
+    /// Waits for a message that nobody asked for.
+    pub(crate) fn receive(&mut self, limits: &Limits<'_>) -> Result<Message, LockError> {
+        self.channel.receive(limits)
+    }
+
     /// Whether the last exchange ended cleanly.
     pub(crate) fn is_clean(&self) -> bool {
         self.usable

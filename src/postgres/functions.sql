@@ -1,4 +1,4 @@
--- The verbs that write. sql.rs puts quoted names in the place of @NAMES@ and cuts at the lines of dashes.
+-- The verbs that write. sql.rs puts quoted names in place of the words between at signs and cuts at the lines of dashes.
 -- Every function and operator is named with its schema: the caller's search_path has no say in here.
 -- A changed body needs a new VERSION in sql.rs: releases of the library share a database during an upgrade.
 CREATE OR REPLACE FUNCTION @ACQUIRE@(
@@ -125,6 +125,10 @@ BEGIN
     DELETE FROM @LOCKS@ t
       WHERE t.key OPERATOR(pg_catalog.=) v_key AND t.lock_id OPERATOR(pg_catalog.=) p_lock_id;
     o_released := true;
+    -- Whoever waits for the key has the shared lock: only then is anybody told.
+    IF NOT pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtext('@CHANNEL@'), pg_catalog.hashtext(v_key)) THEN
+      PERFORM pg_catalog.pg_notify('@CHANNEL@', pg_catalog.hashtext(v_key)::pg_catalog.text);
+    END IF;
   END IF;
 END
 $syncguard$

@@ -7,22 +7,23 @@ mod sessions;
 mod setup;
 mod sql;
 mod startup;
+mod watch;
 mod wire;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use self::connection::{Mode, millis_left};
 pub(crate) use self::dsn::is_keyword_dsn;
 use self::sessions::Sessions;
 use self::wire::{Param, Row};
 use crate::backend::{
-    Absence, AcquireOutcome, Backend, Capabilities, ExtendOutcome, LookupBy, ReleaseOutcome,
+    Absence, AcquireOutcome, Backend, Capabilities, ExtendOutcome, LookupBy, ReleaseOutcome, Watch,
 };
 use crate::cancel::CancelToken;
 use crate::diagnostics::StoredLock;
+use crate::ear::{Ear, Freed, Wire};
 use crate::error::LockError;
 use crate::key::{Key, hash_key};
 use crate::keyspace::KeySpace;
@@ -31,13 +32,6 @@ use crate::limits::Limits;
 use crate::liveness::{CLEANUP_GUARD_MS, TIME_TOLERANCE_MS, is_live};
 use crate::open::ClientOptions;
 use crate::pool::Rank;
-use crate::sync::Mutex;
-use crate::threads;
-
-/// How often `is_locked` may start a clean-up.
-const CLEANUP_EVERY: Duration = Duration::from_secs(1);
-/// How many locks one such clean-up removes.
-const CLEANUP_BATCH: u32 = 100;
 
 /// Locks in a Postgres database, in tables that [`setup_schema`](Backend::setup_schema) creates.
 ///
@@ -52,20 +46,13 @@ const CLEANUP_BATCH: u32 = 100;
 /// store.setup_schema(None)?;
 /// # Ok::<(), syncguard::LockError>(())
 /// ```
-pub struct PostgresBackend(Arc<Inner>);
+pub struct PostgresBackend(Arc<Inner>, Ear);
 
 struct Inner {
     pid: u32,
     sessions: Sessions,
     keys: KeySpace,
     operation_timeout: Duration,
-    cleanup: Option<Cleanup>,
-}
-
-#[derive(Default)]
-struct Cleanup {
-    running: AtomicBool,
-    last: Mutex<Option<Instant>>,
 }
 
 impl PostgresBackend {
@@ -81,13 +68,19 @@ impl PostgresBackend {
     /// `InvalidArgument` for a URL or an option that cannot be right; no part of the URL but an option's name is repeated.
     pub fn open(url: &str, options: &ClientOptions) -> Result<Self, LockError> {
         options.checked()?;
-        Ok(Self(Arc::new(Inner {
-            pid: std::process::id(),
+        let pid = std::process::id();
+        let inner = Arc::new(Inner {
+            pid,
             sessions: Sessions::new(url, options)?,
             keys: KeySpace::table(),
             operation_timeout: options.operation_timeout,
-            cleanup: options.cleanup_in_is_locked.then(Cleanup::default),
-        })))
+        });
+        let sessions = Arc::clone(&inner);
+        let dial = move |limits: &Limits<'_>| -> Result<Box<dyn Wire>, LockError> {
+            Ok(Box::new(sessions.sessions.listener(limits)?))
+        };
+        let ear = Ear::new(pid, options.connect_timeout, Box::new(dial));
+        Ok(Self(inner, ear))
     }
 }
 
@@ -224,9 +217,6 @@ impl Backend for PostgresBackend {
         let Some((_, expires, now)) = found else {
             return Ok(false);
         };
-        if expires <= now.saturating_sub(CLEANUP_GUARD_MS) {
-            self.0.clean_up_later();
-        }
         Ok(is_live(expires, now))
     }
 
@@ -260,6 +250,11 @@ impl Backend for PostgresBackend {
 
     fn capabilities(&self) -> Capabilities {
         Capabilities::new("postgres")
+    }
+
+    /// One session listens for all who wait. Behind a pooler waiters poll.
+    fn watch(&self, key: &Key, freed: Freed) -> Option<Watch> {
+        self.1.watch(self.0.keys.lock(key).ok()?, freed)
     }
 
     fn check(&self, cancel: Option<&CancelToken>) -> Result<Vec<String>, LockError> {
@@ -330,35 +325,6 @@ impl Inner {
             fence,
             remaining,
         ))))
-    }
-
-    /// Removes expired locks on a thread of its own, at most one at a time and not too often.
-    fn clean_up_later(self: &Arc<Self>) {
-        let Some(cleanup) = &self.cleanup else {
-            return;
-        };
-        {
-            let mut last = cleanup.last.lock();
-            if last.is_some_and(|at| at.elapsed() < CLEANUP_EVERY)
-                || cleanup.running.swap(true, Ordering::AcqRel)
-            {
-                return;
-            }
-            *last = Some(Instant::now());
-        }
-        let inner = Arc::clone(self);
-        let started = threads::spawn("syncguard-cleanup", move || {
-            // What is left is removed by the next one, or by whoever acquires the key.
-            let _ = inner
-                .limits(None)
-                .and_then(|limits| inner.purge(CLEANUP_BATCH, &limits));
-            if let Some(cleanup) = &inner.cleanup {
-                cleanup.running.store(false, Ordering::Release);
-            }
-        });
-        if started.is_err() {
-            cleanup.running.store(false, Ordering::Release);
-        }
     }
 }
 

@@ -7,7 +7,8 @@ CREATE TABLE @LOCKS@ (
   acquired_at_ms pg_catalog.int8 NOT NULL,
   fence pg_catalog.text COLLATE pg_catalog."C" NOT NULL,
   user_key pg_catalog.text NOT NULL
-) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
+) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0,
+  vacuum_truncate = off);
 CREATE UNIQUE INDEX @LOCK_ID_INDEX@ ON @LOCKS@ USING btree (lock_id)
 ----
 CREATE INDEX @EXPIRES_INDEX@ ON @LOCKS@ USING btree (expires_at_ms)
@@ -16,4 +17,4 @@ CREATE TABLE @FENCES@ (
   fence_key pg_catalog.text COLLATE pg_catalog."C" PRIMARY KEY,
   fence pg_catalog.int8 NOT NULL DEFAULT 0,
   key_debug pg_catalog.text
-) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0)
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0)

@@ -9,6 +9,7 @@ use super::dsn::Dsn;
 use super::error::garbled;
 use super::sql::{RESOLVE, Sql};
 use super::startup;
+use super::watch::Listener;
 use super::wire::Param;
 use crate::error::{ErrorCode, LockError};
 use crate::keyspace::TableNames;
@@ -84,6 +85,12 @@ impl Sessions {
             return Ok(connection);
         }
         self.connect(limits)
+    }
+
+    /// A session outside the pool that hears of releases.
+    pub(crate) fn listener(&self, limits: &Limits<'_>) -> Result<Listener, LockError> {
+        let connection = self.connect(limits)?;
+        Listener::new(connection, self.sql.get().ok_or_else(no_schema)?, limits)
     }
 
     /// The first host that answers, in the order of the URL.

@@ -33,6 +33,11 @@ pub(crate) struct Sql {
     pub(crate) by_key: String,
     pub(crate) by_id: String,
     pub(crate) purge: String,
+    /// Listens for releases.
+    pub(crate) listen: String,
+    /// Says that somebody waits for a storage key; answers what a notification of it says.
+    pub(crate) watch: String,
+    pub(crate) unwatch: String,
     /// Creates the lock table with its unique index, and the fence table.
     pub(crate) create_locks: String,
     pub(crate) create_fences: String,
@@ -55,8 +60,10 @@ impl Sql {
         let (locks, fences) = (q(&names.lock), q(&names.fence));
         let function_names =
             ["acquire", "extend", "release"].map(|verb| function_name(verb, names));
+        let channel = channel(schema, names);
         let render = |template: &str| {
             template
+                .replace("@CHANNEL@", &channel)
                 .replace("@LOCKS@", &locks)
                 .replace("@FENCES@", &fences)
                 .replace("@ACQUIRE@", &q(&function_names[0]))
@@ -88,6 +95,12 @@ impl Sql {
             acquire: format!("SELECT {}($1,$2,$3,$4,$5,$6,$7,$8)", q(&function_names[0])),
             extend: format!("SELECT {}($1,$2,$3,$4)", q(&function_names[1])),
             release: format!("SELECT {}($1,$2,$3)", q(&function_names[2])),
+            listen: format!("LISTEN {}", quote(&channel)),
+            watch: format!(
+                "SELECT pg_catalog.hashtext($1)::pg_catalog.text, {}",
+                waiting("lock", &channel)
+            ),
+            unwatch: format!("SELECT {}", waiting("unlock", &channel)),
             by_key: format!("{row} WHERE t.key OPERATOR(pg_catalog.=) $1"),
             by_id: format!("{row} WHERE t.lock_id OPERATOR(pg_catalog.=) $1"),
             purge: purge(&locks),
@@ -123,6 +136,21 @@ fn purge(locks: &str) -> String {
 }
 
 /// One function per verb, version and pair of tables; several pairs may live in one schema.
+/// The channel on which the releases of one pair of tables are told: its names as a hash, which is always a legal name.
+fn channel(schema: &str, names: &TableNames) -> String {
+    let whole = format!("{schema}\0{}\0{}", names.lock, names.fence);
+    let digest = Sha256::digest(whole.as_bytes());
+    let hex: String = digest[..16].iter().map(|b| format!("{b:02x}")).collect();
+    format!("syncguard_{hex}")
+}
+
+/// Takes or gives back the sign that somebody waits for a key. Its numbers are those of the release function.
+fn waiting(verb: &str, channel: &str) -> String {
+    format!(
+        "pg_catalog.pg_advisory_{verb}_shared(pg_catalog.hashtext('{channel}'), pg_catalog.hashtext($1))"
+    )
+}
+
 fn function_name(verb: &str, names: &TableNames) -> String {
     let base = format!("syncguard_v{VERSION}_{verb}");
     if names.lock == DEFAULT_TABLE && names.fence == DEFAULT_FENCE_TABLE {
@@ -137,4 +165,49 @@ fn function_name(verb: &str, names: &TableNames) -> String {
 /// schema that a search_path names is not.
 pub(crate) fn quote(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(lock: &str, fence: &str) -> TableNames {
+        TableNames::new(None, Some(lock), Some(fence)).expect("legal names")
+    }
+
+    #[test]
+    fn a_changed_body_has_a_new_version() {
+        let digest = Sha256::digest(FUNCTIONS.as_bytes());
+        let hex: String = digest[..8].iter().map(|b| format!("{b:02x}")).collect();
+        assert_eq!(
+            (VERSION, hex.as_str()),
+            (1, "69ce042e04014400"),
+            "functions.sql has changed: if it was ever released, raise VERSION"
+        );
+    }
+
+    #[test]
+    fn every_name_is_put_in_and_quoted() {
+        let sql = Sql::new("a\"b", &names("Locks", "order"));
+        let all = format!("{sql:?}");
+        assert!(!all.contains('@'), "{all}");
+        assert!(sql.by_key.contains(r#""a""b"."Locks""#), "{}", sql.by_key);
+        assert!(
+            sql.functions
+                .iter()
+                .all(|f| f.create.contains(&f.body) && f.body.len() > 100)
+        );
+    }
+
+    #[test]
+    fn function_names_tell_tables_and_fit() {
+        let name = |lock: &str, fence: &str| function_name("acquire", &names(lock, fence));
+        assert_eq!(
+            name(DEFAULT_TABLE, DEFAULT_FENCE_TABLE),
+            "syncguard_v1_acquire"
+        );
+        assert_ne!(name("a", "b_c"), name("a_b", "c"));
+        assert_ne!(name("a", "b"), name("A", "B"));
+        assert!(name(&"x".repeat(51), &"y".repeat(63)).len() <= 63);
+    }
 }

@@ -25,12 +25,13 @@ use self::scripts::{Script, Scripts};
 use self::sentinel::Sentinels;
 use self::servers::Servers;
 use self::url::{Login, RedisUrl, Target};
-use self::watch::{Ear, Freed};
+use self::watch::{CHANNEL, Subscription};
 use crate::backend::{
     Absence, AcquireOutcome, Backend, Capabilities, ExtendOutcome, LookupBy, ReleaseOutcome, Watch,
 };
 use crate::cancel::CancelToken;
 use crate::diagnostics::StoredLock;
+use crate::ear::{Ear, Freed};
 use crate::error::LockError;
 use crate::key::Key;
 use crate::keyspace::KeySpace;
@@ -125,7 +126,7 @@ impl RedisBackend {
             operation_timeout: options.operation_timeout,
             space,
             scripts: Scripts::new(),
-            ear: Ear::new(pid, Arc::clone(&servers)),
+            ear: ear(pid, &servers, options.connect_timeout),
             servers,
             tolerance: TIME_TOLERANCE_MS.to_string(),
             max_fence: MAX_FENCE.to_string(),
@@ -331,7 +332,8 @@ impl Backend for RedisBackend {
 
     /// One connection subscribes for all who wait. Without the rights to `SUBSCRIBE` and the channels, waiters poll.
     fn watch(&self, key: &Key, freed: Freed) -> Option<Watch> {
-        self.ear.watch(&self.space.lock(key).ok()?, freed)
+        let lock = self.space.lock(key).ok()?;
+        self.ear.watch(lock + CHANNEL, freed)
     }
 
     /// Runs every command the scripts need, on a key nobody else uses and leaving nothing behind, and looks at the server's
@@ -380,6 +382,15 @@ impl fmt::Debug for RedisBackend {
             .field("database", &self.servers.database())
             .finish_non_exhaustive()
     }
+}
+
+fn ear(pid: u32, servers: &Arc<Servers>, connect_timeout: Duration) -> Ear {
+    let servers = Arc::clone(servers);
+    Ear::new(
+        pid,
+        connect_timeout,
+        Box::new(move |limits| Ok(Box::new(Subscription(servers.connect(limits)?)))),
+    )
 }
 
 /// Who holds a contended lock, as far as its value is one of ours.

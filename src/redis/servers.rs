@@ -35,10 +35,9 @@ impl Servers {
         self.connector.login.database
     }
 
-    /// A connection outside the pool, made within the time to connect.
-    pub(crate) fn connect(&self, pid: u32) -> Result<Connection, LockError> {
-        let limits = Limits::enter(pid, self.connect_timeout, None)?;
-        Ok(self.route.connect(&self.connector, &limits)?.connection)
+    /// A connection outside the pool.
+    pub(crate) fn connect(&self, limits: &Limits<'_>) -> Result<Connection, LockError> {
+        Ok(self.route.connect(&self.connector, limits)?.connection)
     }
 
     /// One exchange on a pooled connection, which goes back only if it is still in step with the server, and wherever a

@@ -9,7 +9,9 @@ use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
-use syncguard::{ClientOptions, PostgresBackend};
+use syncguard::{
+    AcquireOutcome, Acquired, Backend, ClientOptions, Key, LockId, PostgresBackend, Ttl,
+};
 
 /// Where the server's programs are: `PG_BIN`, or the distribution's.
 fn bin(program: &str) -> PathBuf {
@@ -588,5 +590,38 @@ impl Drop for Bouncer {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+pub fn key(text: &str) -> Key {
+    Key::new(text).expect("a key")
+}
+
+pub fn id() -> LockId {
+    LockId::random().expect("an id")
+}
+
+pub fn ttl(ms: u64) -> Ttl {
+    Ttl::new(Duration::from_millis(ms)).expect("a ttl")
+}
+
+/// A store with its tables, patient enough for a busy machine.
+pub fn set_up(server: &Server, schema: &str) -> PostgresBackend {
+    let options = ClientOptions::new()
+        .schema(schema)
+        .operation_timeout(Duration::from_secs(60));
+    let store = server.open(&options);
+    store.setup_schema(None).expect("set-up");
+    store
+}
+
+/// Takes a lock that nobody holds.
+pub fn take(store: &PostgresBackend, name: &str) -> Acquired {
+    match store
+        .acquire(&key(name), &id(), ttl(60_000), None)
+        .expect("an answer")
+    {
+        AcquireOutcome::Acquired(grant) => grant,
+        AcquireOutcome::Locked(holder) => panic!("locked by {holder:?}"),
     }
 }

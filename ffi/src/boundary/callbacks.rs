@@ -20,7 +20,7 @@ type OnReleaseError = unsafe extern "C" fn(
 );
 type OnEvent = unsafe extern "C" fn(*mut c_void, *const syncguard_event);
 type OnWarning = unsafe extern "C" fn(*mut c_void, *const c_char);
-type OnCall = unsafe extern "C" fn(*mut c_void);
+type Wake = unsafe extern "C" fn(*mut c_void);
 type UserDataFree = unsafe extern "C" fn(*mut c_void);
 
 /// The thread on which no user code may run: it keeps every guard's deadline.
@@ -84,20 +84,18 @@ impl UserData {
         }
     }
 
+    pub(crate) fn wake(self: &Arc<Self>, call: Wake) -> impl Fn() + use<> {
+        let user = Arc::clone(self);
+        // SAFETY: as in `lost`.
+        move || unsafe { call(user.data) }
+    }
+
     pub(crate) fn warning(self: &Arc<Self>, call: OnWarning) -> impl Fn(&str) + use<> {
         let user = Arc::clone(self);
         move |message| {
             let message: CString = c_string(message);
             // SAFETY: as in `release_error`.
             unsafe { call(user.data, message.as_ptr()) };
-        }
-    }
-
-    pub(crate) fn called(self: &Arc<Self>, call: OnCall) -> impl Fn() + use<> {
-        let user = Arc::clone(self);
-        move || {
-            // SAFETY: as in `lost`.
-            unsafe { call(user.data) };
         }
     }
 }

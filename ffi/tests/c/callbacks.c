@@ -322,6 +322,67 @@ static void failed_releases_are_told(void) {
   }
 }
 
+static void on_wake(void *data) { add(&((struct seen *)data)->events); }
+
+/* A caller that waits by itself: in line, woken when the lock is freed, and passed over once it has left. */
+static void a_place_in_line(void) {
+  struct seen first = {0}, second = {0};
+  syncguard_client *client = open_client();
+  syncguard_guard *guard = lock(client, "line");
+  syncguard_waiter *a = NULL, *b = NULL;
+  bool waited = true;
+  EXPECT(OK, syncguard_is_waited_for(client, "line", NUL, &waited, &err));
+  CHECK(!waited);
+  EXPECT(OK, syncguard_waiter_new(client, "line", NUL, on_wake, &first, finalize, &a, &err));
+  EXPECT(OK, syncguard_waiter_new(client, "line", NUL, on_wake, &second, finalize, &b, &err));
+  EXPECT(OK, syncguard_is_waited_for(client, "line", NUL, &waited, &err));
+  CHECK(waited && syncguard_waiter_is_first(a) && !syncguard_waiter_is_first(b));
+  syncguard_waiter_begin_attempt(a);
+  syncguard_guard_free(guard);
+  syncguard_waiter_free(a);
+  EVENTUALLY(read_int(&first.freed) == 1);
+  CHECK(syncguard_waiter_is_first(b));
+  syncguard_waiter_free(b);
+  EVENTUALLY(read_int(&second.freed) == 1);
+  CHECK(read_int(&second.events) >= 1);
+
+  EXPECT(IA, syncguard_waiter_new(NULL, "k", NUL, on_wake, &first, finalize, &a, &err));
+  CHECK(a == NULL && read_int(&first.freed) == 2);
+  EXPECT(IA, syncguard_waiter_new(client, NULL, NUL, on_wake, &first, finalize, &a, &err));
+  EXPECT(IA, syncguard_waiter_new(client, "", 0, on_wake, &first, finalize, &a, &err));
+  EXPECT(IA, syncguard_waiter_new(client, "k", NUL, NULL, &first, finalize, &a, &err));
+  EXPECT(IA, syncguard_waiter_new(client, "k", NUL, on_wake, &first, finalize, NULL, &err));
+  EXPECT(IA, syncguard_is_waited_for(NULL, "k", NUL, &waited, &err));
+  EXPECT(IA, syncguard_is_waited_for(client, NULL, NUL, &waited, &err));
+  EXPECT(IA, syncguard_is_waited_for(client, "k", NUL, NULL, &err));
+  CHECK(read_int(&first.freed) == 6);
+  CHECK(!syncguard_waiter_is_called(NULL) && !syncguard_waiter_is_first(NULL));
+  syncguard_waiter_begin_attempt(NULL);
+  syncguard_waiter_free(NULL);
+  syncguard_client_free(client);
+}
+
+/* The whole of it: attempts only when called. */
+static void waiting_by_oneself(void) {
+  struct seen seen = {0};
+  syncguard_client *client = open_client();
+  syncguard_guard *held = lock(client, "own"), *guard = NULL;
+  syncguard_waiter *waiter = NULL;
+  EXPECT(LOCKED, syncguard_try_lock(client, "own", NUL, NULL, &guard, &err));
+  EXPECT(OK, syncguard_waiter_new(client, "own", NUL, on_wake, &seen, finalize, &waiter, &err));
+  syncguard_guard_free(held);
+  while (guard == NULL) {
+    EVENTUALLY(syncguard_waiter_is_called(waiter));
+    syncguard_waiter_begin_attempt(waiter);
+    syncguard_status status = syncguard_try_lock(client, "own", NUL, NULL, &guard, NULL);
+    CHECK(status == OK || status == LOCKED);
+  }
+  syncguard_client_free(client);
+  syncguard_waiter_free(waiter);
+  EVENTUALLY(read_int(&seen.freed) == 1);
+  syncguard_guard_free(guard);
+}
+
 int main(int argc, char **argv) {
   BEGIN;
   RUN(lost_is_told_once);
@@ -332,5 +393,7 @@ int main(int argc, char **argv) {
   RUN(data_is_finalized_on_every_path);
   RUN(events);
   RUN(failed_releases_are_told);
+  RUN(a_place_in_line);
+  RUN(waiting_by_oneself);
   return 0;
 }

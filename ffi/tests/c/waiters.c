@@ -38,6 +38,12 @@ static int finalized(struct note *note) {
   return n;
 }
 
+static bool waited_for(syncguard_client *client, const char *key) {
+  bool answer = false;
+  EXPECT(OK, syncguard_is_waited_for(client, key, NUL, &answer, &err));
+  return answer;
+}
+
 static syncguard_waiter *join_line(syncguard_client *client, const char *key, struct note *note) {
   syncguard_waiter *waiter = NULL;
   EXPECT(OK, syncguard_waiter_new(client, key, NUL, on_call, note, finalize, &waiter, &err));
@@ -49,12 +55,12 @@ static syncguard_waiter *join_line(syncguard_client *client, const char *key, st
 static void a_release_calls_the_waiter(void) {
   syncguard_client *client = open_client();
   syncguard_guard *held = lock(client, "waited for"), *guard = NULL;
-  CHECK(!syncguard_client_is_waited_for(client, "waited for", NUL));
+  CHECK(!waited_for(client, "waited for"));
   EXPECT(LOCKED, syncguard_try_lock(client, "waited for", NUL, NULL, &guard, &err));
   struct note note = NOTE;
   syncguard_waiter *waiter = join_line(client, "waited for", &note);
-  CHECK(syncguard_client_is_waited_for(client, "waited for", 10));
-  CHECK(!syncguard_client_is_waited_for(client, "another", NUL));
+  CHECK(waited_for(client, "waited for"));
+  CHECK(!waited_for(client, "another"));
   CHECK(syncguard_waiter_is_first(waiter));
   /* Called once when the store begins to tell; then no more while the lock is held. */
   EVENTUALLY(syncguard_waiter_is_called(waiter));
@@ -69,7 +75,7 @@ static void a_release_calls_the_waiter(void) {
   CHECK(finalized(&note) == 0);
   syncguard_waiter_free(waiter);
   EVENTUALLY(finalized(&note) == 1);
-  CHECK(!syncguard_client_is_waited_for(client, "waited for", NUL));
+  CHECK(!waited_for(client, "waited for"));
   syncguard_guard_free(held);
   syncguard_guard_free(guard);
   syncguard_client_free(client);
@@ -113,8 +119,12 @@ static void bad_arguments(void) {
   EXPECT(IA, syncguard_waiter_new(client, "k", NUL, on_call, &note, finalize, NULL, &err));
   CHECK(finalized(&note) == ++n);
   CHECK(calls(&note) == 0);
-  CHECK(!syncguard_client_is_waited_for(NULL, "k", NUL) && !syncguard_client_is_waited_for(client, NULL, 0));
-  CHECK(!syncguard_client_is_waited_for(client, "", 0) && !syncguard_client_is_waited_for(client, "k", NUL));
+  bool answer = true;
+  EXPECT(IA, syncguard_is_waited_for(NULL, "k", NUL, &answer, &err));
+  EXPECT(IA, syncguard_is_waited_for(client, NULL, 0, &answer, &err));
+  EXPECT(IA, syncguard_is_waited_for(client, "", 0, &answer, &err));
+  EXPECT(IA, syncguard_is_waited_for(client, "k", NUL, NULL, &err));
+  CHECK(answer && !waited_for(client, "k"));
   CHECK(!syncguard_waiter_is_called(NULL) && !syncguard_waiter_is_first(NULL));
   syncguard_waiter_begin_attempt(NULL);
   syncguard_waiter_free(NULL);

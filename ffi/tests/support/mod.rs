@@ -1,6 +1,9 @@
 //! What the tests of the C ABI share: the library under test, compilers, and programs run under a limit.
 #![allow(dead_code)]
 
+#[path = "programs.rs"]
+pub mod programs;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;

@@ -83,3 +83,26 @@ fn what_is_wrong_is_named_and_secrets_are_not() {
         assert!(!error.to_string().contains("hunter2"), "{error}");
     }
 }
+
+#[test]
+fn a_client_takes_urls_and_keywords() {
+    let options = crate::ClientOptions::new();
+    for good in [
+        "postgres://app@h/db",
+        "postgresql://app@h",
+        "host=h user=app",
+        "user = app host = '/run'",
+    ] {
+        assert!(options.store(good).is_ok(), "{good}");
+    }
+    for bad in [
+        "postgres:",
+        "postgres://",
+        "host=h",
+        "=x",
+        "Host=h user=app",
+    ] {
+        let code = options.store(bad).err().map(|e| e.code());
+        assert_eq!(code, Some(crate::ErrorCode::InvalidArgument), "{bad}");
+    }
+}

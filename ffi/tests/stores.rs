@@ -1,0 +1,76 @@
+//! The C tests on the server stores: each program on a private Redis and a private Postgres.
+#![cfg(all(feature = "redis", feature = "postgres"))]
+
+// The servers' files know the crate by its own name.
+extern crate rust_syncguard as syncguard;
+
+#[path = "../../tests/support/postgres.rs"]
+mod postgres;
+#[path = "../../tests/support/redis.rs"]
+mod redis;
+mod support;
+
+use std::process::Command;
+use std::time::Duration;
+
+use postgres::Server;
+use redis::RedisServer;
+use support::programs::{contend, program};
+use support::{run, succeed};
+
+fn passes(name: &str, url: &str) {
+    succeed(Command::new(program(name, "plain", &[])).arg(url), name);
+}
+
+#[test]
+fn on_redis() {
+    let server = RedisServer::start(&[]);
+    for name in ["basics", "arguments", "callbacks", "threads", "forked"] {
+        passes(name, &server.url());
+    }
+    contend(&server.url());
+}
+
+#[test]
+fn on_postgres() {
+    let server = Server::shared();
+    for name in ["basics", "arguments", "callbacks", "threads", "forked"] {
+        passes(name, &server.url());
+    }
+    contend(&server.url());
+}
+
+/// `SYNCGUARD_CYCLES` asks for another number.
+#[test]
+fn cycles_on_redis_leave_nothing_behind() {
+    let server = RedisServer::start(&[]);
+    let cycles = std::env::var("SYNCGUARD_CYCLES").unwrap_or_else(|_| "100000".to_owned());
+    let output = run(
+        Command::new(program("cycles", "plain", &[]))
+            .arg(server.url())
+            .arg(&cycles),
+        Duration::from_secs(7200),
+    );
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}");
+    eprintln!("{text}");
+}
+
+#[test]
+fn a_host_with_the_default_sigpipe_outlives_its_server() {
+    use std::io::{BufRead, BufReader, Write};
+    use std::process::Stdio;
+    let mut server = RedisServer::start(&[]);
+    let mut host = Command::new(program("sigpipe", "plain", &[]))
+        .arg(server.url())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the C program");
+    let mut says = BufReader::new(host.stdout.take().expect("its output")).lines();
+    assert_eq!(says.next().and_then(Result::ok).as_deref(), Some("holding"));
+    server.kill();
+    writeln!(host.stdin.take().expect("its input")).expect("a line");
+    assert_eq!(says.next().and_then(Result::ok).as_deref(), Some("alive"));
+    assert!(host.wait().expect("its end").success());
+}

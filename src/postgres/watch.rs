@@ -1,0 +1,111 @@
+//! Hearing of releases through Postgres: `LISTEN`, and a shared advisory lock per key that tells releasers to `NOTIFY`.
+//!
+//! `NOTIFY` takes a lock of the whole server at commit, so nobody sends one without need: whoever waits for a key holds a
+//! shared advisory lock on it in the listening session, and a release that cannot get the exclusive one knows that it is
+//! waited for. The session's end, however it comes, takes the lock back.
+
+use std::collections::HashMap;
+
+use postgres_protocol::message::backend::Message;
+
+use super::connection::Connection;
+use super::error::garbled;
+use super::sql::Sql;
+use super::wire::Param;
+use crate::ear::Wire;
+use crate::error::LockError;
+use crate::limits::Limits;
+
+/// A session that listens.
+pub(crate) struct Listener {
+    connection: Connection,
+    watch: String,
+    unwatch: String,
+    /// The storage keys behind each payload: the key's hash, as the server computes it.
+    keys: HashMap<String, Vec<String>>,
+}
+
+impl Listener {
+    /// Begins to listen on a new session.
+    pub(crate) fn new(
+        mut connection: Connection,
+        sql: &Sql,
+        limits: &Limits<'_>,
+    ) -> Result<Self, LockError> {
+        // A pooler shows a process that is not the one that runs our statements, and would leave LISTEN and the advisory locks
+        // to whoever gets that session next.
+        let rows = connection.query(
+            "SELECT pg_catalog.pg_backend_pid()::pg_catalog.int8",
+            &[],
+            limits,
+        )?;
+        let process = rows.first().ok_or_else(garbled)?.int8(0)?;
+        if process != Some(connection.process().into()) {
+            return Err(LockError::invalid(
+                "there is a pooler in between: waiters ask by themselves",
+            ));
+        }
+        connection.script(&sql.listen, limits)?;
+        Ok(Self {
+            connection,
+            watch: sql.watch.clone(),
+            unwatch: sql.unwatch.clone(),
+            keys: HashMap::new(),
+        })
+    }
+
+    fn all(&self) -> Vec<String> {
+        self.keys.values().flatten().cloned().collect()
+    }
+}
+
+impl Wire for Listener {
+    fn update(
+        &mut self,
+        add: &[String],
+        remove: &[String],
+        limits: &Limits<'_>,
+    ) -> Result<Vec<String>, LockError> {
+        for key in remove {
+            self.connection
+                .query(&self.unwatch, &[Param::Text(key)], limits)?;
+            self.keys.retain(|_, keys| {
+                keys.retain(|k| k != key);
+                !keys.is_empty()
+            });
+        }
+        for key in add {
+            let rows = self
+                .connection
+                .query(&self.watch, &[Param::Text(key)], limits)?;
+            let payload = rows
+                .first()
+                .ok_or_else(garbled)?
+                .text(0)?
+                .ok_or_else(garbled)?;
+            self.keys
+                .entry(payload.to_owned())
+                .or_default()
+                .push(key.clone());
+        }
+        // What was notified during these exchanges went by unheard.
+        Ok(self.all())
+    }
+
+    fn hear(&mut self, limits: &Limits<'_>) -> Result<Vec<String>, LockError> {
+        match self.connection.receive(limits)? {
+            Message::NotificationResponse(body) => {
+                let payload = body.message().map_err(|_| garbled())?;
+                Ok(self.keys.get(payload).cloned().unwrap_or_default())
+            }
+            Message::NoticeResponse(_) | Message::ParameterStatus(_) => Ok(Vec::new()),
+            _ => Err(garbled()),
+        }
+    }
+
+    fn ask(&mut self, limits: &Limits<'_>) -> Result<(), LockError> {
+        self.connection
+            .query("SELECT 1::pg_catalog.int8", &[], limits)
+            .map(drop)
+    }
+}

@@ -76,7 +76,6 @@ programs! {
     arguments: plain valgrind sanitized;
     callbacks: plain valgrind sanitized;
     threads: plain valgrind sanitized;
-    waiters: plain valgrind sanitized;
     forked: plain sanitized;
     limits: plain;
 }

@@ -242,7 +242,7 @@ func flag(b bool) C.int32_t {
 	return 0
 }
 
-func cClientFree(p unsafe.Pointer) { C.syncguard_client_free(cClient(p)) }
+func cClientFree(p unsafe.Pointer, _ bool) { C.syncguard_client_free(cClient(p)) }
 
 func cBackend(c cClient) string { return C.GoString(C.syncguard_client_backend(c)) }
 

@@ -65,7 +65,7 @@ func Open(url string, options ...Option) (*Client, error) {
 		operationTimeout: timeout,
 		closing:          make(chan struct{}),
 	}
-	runtime.SetFinalizer(c, func(c *client) { go c.close() })
+	runtime.SetFinalizer(c, func(c *client) { c.close(true) })
 	return &Client{c}, nil
 }
 
@@ -78,7 +78,7 @@ func (c *Client) Close() error {
 	if c.c.closed.CompareAndSwap(false, true) {
 		runtime.SetFinalizer(c.c, nil)
 		close(c.c.closing)
-		c.c.close()
+		c.c.close(false)
 	}
 	return nil
 }

@@ -35,8 +35,15 @@ func newGuard(c *client, grant granted, l *loss, id uintptr, values context.Cont
 		loss: l, giving: c.giving, operationTimeout: c.operationTimeout, values: values,
 	}
 	g.ptr = unsafe.Pointer(grant.guard)
-	g.free = func(p unsafe.Pointer) { freeGuard(p, l, id) }
-	runtime.SetFinalizer(g, func(g *guard) { go g.abandon() })
+	giving := c.giving
+	g.free = func(p unsafe.Pointer, background bool) {
+		if background {
+			giving <- struct{}{}
+			defer giving.leave()
+		}
+		freeGuard(p, l, id)
+	}
+	runtime.SetFinalizer(g, (*guard).abandon)
 	return &Guard{g}
 }
 
@@ -51,12 +58,11 @@ func freeGuard(p unsafe.Pointer, l *loss, id uintptr) {
 	}
 }
 
-// abandon releases a guard that nobody will release any more.
+// abandon releases, in the background, a guard that nobody will release any more.
 func (g *guard) abandon() {
+	runtime.SetFinalizer(g, nil)
 	g.loss.end(ErrReleased)
-	g.giving <- struct{}{}
-	defer g.giving.leave()
-	g.close()
+	g.close(true)
 }
 
 // Fence is the fencing token, 15 digits: larger, as a number and as a text, than that of every earlier grant of this key.
@@ -216,8 +222,7 @@ func (g *Guard) Release(ctx context.Context) error {
 		return g.gone(lost)
 	case failed.Code == Aborted:
 		// Freeing it releases it, without the context.
-		runtime.SetFinalizer(g.g, nil)
-		go g.g.abandon()
+		g.g.abandon()
 	}
 	return failed
 }
@@ -225,7 +230,7 @@ func (g *Guard) Release(ctx context.Context) error {
 // over is for a guard whose release was answered.
 func (g *guard) over() {
 	runtime.SetFinalizer(g, nil)
-	g.close()
+	g.close(false)
 }
 
 func (g *Guard) enter() cGuard {

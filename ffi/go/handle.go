@@ -8,11 +8,12 @@ import (
 // handle is a C handle that any number of goroutines use and one closes. C allows a free during a call, but not a call that
 // begins with or after it; so the last one out frees.
 type handle struct {
-	mu     sync.Mutex
-	ptr    unsafe.Pointer
-	free   func(unsafe.Pointer)
-	users  int
-	closed bool
+	mu         sync.Mutex
+	ptr        unsafe.Pointer
+	free       func(p unsafe.Pointer, background bool)
+	users      int
+	closed     bool
+	background bool
 }
 
 // enter gives the pointer until leave, or nil if it is closed.
@@ -29,32 +30,30 @@ func (h *handle) enter() unsafe.Pointer {
 func (h *handle) leave() {
 	h.mu.Lock()
 	h.users--
-	gone := h.take()
-	h.mu.Unlock()
-	if gone != nil {
-		h.free(gone)
-	}
+	h.unlock()
 }
 
-// close lets nobody in any more; false if that was so before.
-func (h *handle) close() bool {
+// close lets nobody in any more. In the background is for a free that may take its time.
+func (h *handle) close(background bool) {
 	h.mu.Lock()
-	first := !h.closed
-	h.closed = true
-	gone := h.take()
-	h.mu.Unlock()
-	if gone != nil {
-		h.free(gone)
+	if !h.closed {
+		h.closed, h.background = true, background
 	}
-	return first
+	h.unlock()
 }
 
-// take gives the pointer to whoever must free it, once.
-func (h *handle) take() unsafe.Pointer {
-	if !h.closed || h.users > 0 {
-		return nil
-	}
+// unlock frees what nobody uses any more.
+func (h *handle) unlock() {
 	gone := h.ptr
+	if !h.closed || h.users > 0 || gone == nil {
+		h.mu.Unlock()
+		return
+	}
 	h.ptr = nil
-	return gone
+	h.mu.Unlock()
+	if h.background {
+		go h.free(gone, true)
+	} else {
+		h.free(gone, false)
+	}
 }

@@ -79,7 +79,7 @@ func (c *Client) Do(ctx context.Context, key string, work func(ctx context.Conte
 			err = &lostError{err}
 		case !errors.Is(released, ErrAbsent):
 			// Freeing it tries once more and reports.
-			go guard.g.abandon()
+			guard.g.abandon()
 		}
 	}()
 	return work(under, guard)

@@ -23,7 +23,7 @@ var scratch string
 
 func TestMain(m *testing.M) {
 	if stage := os.Getenv("SYNCGUARD_GO_STAGE"); stage != "" {
-		stages[stage]()
+		stages[stage](os.Args[1:])
 		os.Exit(0)
 	}
 	// SYNCGUARD_TEST_DIR is removed by whoever set it.

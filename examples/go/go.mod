@@ -1,0 +1,8 @@
+module github.com/syncguard/syncguard/examples/go
+
+go 1.19
+
+require github.com/syncguard/syncguard/ffi/go v0.0.0
+
+// Until the module is published.
+replace github.com/syncguard/syncguard/ffi/go => ../../ffi/go

@@ -1,0 +1,320 @@
+package syncguard_test
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"runtime/pprof"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	syncguard "github.com/syncguard/syncguard/ffi/go"
+)
+
+// 56: nil receivers and zero values.
+func TestNilAndZero(t *testing.T) {
+	var none *syncguard.Client
+	for _, client := range []*syncguard.Client{none, {}} {
+		_, err := client.Lock(background, "k")
+		is(t, err, syncguard.ErrClosed)
+		_, err = client.TryLock(background, "k")
+		is(t, err, syncguard.ErrClosed)
+		is(t, client.Do(background, "k", func(context.Context, *syncguard.Guard) error { return nil }), syncguard.ErrClosed)
+		_, err = client.Acquire(background, "k", time.Second)
+		is(t, err, syncguard.ErrClosed)
+		is(t, client.Release(background, strings.Repeat("a", 22)), syncguard.ErrClosed)
+		_, err = client.Extend(background, strings.Repeat("a", 22), time.Second)
+		is(t, err, syncguard.ErrClosed)
+		_, err = client.IsLocked(background, "k")
+		is(t, err, syncguard.ErrClosed)
+		_, err = client.LookupByKey(background, "k")
+		is(t, err, syncguard.ErrClosed)
+		_, err = client.Owns(background, strings.Repeat("a", 22))
+		is(t, err, syncguard.ErrClosed)
+		_, err = client.PurgeExpired(background, 1)
+		is(t, err, syncguard.ErrClosed)
+		is(t, client.SetupSchema(background), syncguard.ErrClosed)
+		is(t, client.Check(background), syncguard.ErrClosed)
+		if client.Backend() != "" || client.Close() != nil || client.Close() != nil {
+			t.Fatal("a client that is none")
+		}
+	}
+	var nobody *syncguard.Guard
+	for _, guard := range []*syncguard.Guard{nobody, {}} {
+		is(t, guard.Release(background), syncguard.ErrInvalidArgument)
+		is(t, guard.Extend(background, time.Second), syncguard.ErrInvalidArgument)
+		is(t, guard.Err(), syncguard.ErrInvalidArgument)
+		<-guard.Done()
+		<-guard.Context().Done()
+		if guard.Fence()+guard.Key()+guard.LockID() != "" || guard.Remaining() != 0 || !guard.ExpiresAt().IsZero() {
+			t.Fatal("a guard that is none")
+		}
+	}
+	var detail *syncguard.Error
+	_, err := syncguard.Open("")
+	if !errors.As(err, &detail) || detail.Code != syncguard.InvalidArgument {
+		t.Fatal(err)
+	}
+	client := open(t, sqliteURL(t), nil, syncguard.WithEvents(nil))
+	//lint:ignore SA1012 a nil context is what this is about.
+	guard, err := client.Lock(nil, "k", nil)
+	must(t, err)
+	//lint:ignore SA1012 as above.
+	must(t, guard.Release(nil))
+}
+
+// 56: closed twice, used after, copied.
+func TestCloseAndCopy(t *testing.T) {
+	onEach(t, func(t *testing.T, url string) {
+		client, other, key := open(t, url), open(t, url), name(t)
+		same := *client
+		guard := lock(t, &same, key, syncguard.WithTTL(300*time.Millisecond), syncguard.WithHeartbeat(30*time.Millisecond))
+		must(t, client.Close())
+		must(t, client.Close())
+		must(t, same.Close())
+		_, err := same.Lock(background, key)
+		is(t, err, syncguard.ErrClosed)
+		// The guard keeps what it needs: it is renewed, and it can be released.
+		time.Sleep(400 * time.Millisecond)
+		twin := *guard
+		if twin.Err() != nil || free(t, other, key) {
+			// A machine so busy that no renewal came in time is no fault.
+			is(t, twin.Err(), syncguard.ErrLost)
+			return
+		}
+		must(t, twin.Release(background))
+		is(t, guard.Release(background), syncguard.ErrAbsent)
+		if !free(t, other, key) {
+			t.Fatal("it is still held")
+		}
+	})
+}
+
+// 56: a guard that is forgotten is released; one whose context is in use is not; a client that is forgotten is closed.
+func TestForgotten(t *testing.T) {
+	onEach(t, func(t *testing.T, url string) {
+		client, key := open(t, url), name(t)
+		func() {
+			own, err := syncguard.Open(url)
+			must(t, err)
+			lock(t, own, key)
+			lock(t, own, key+"/watched").Done()
+		}()
+		under := lock(t, client, key+"/context").Context()
+		child, cancel := context.WithCancel(under)
+		eventually(t, "what was forgotten is released", func() bool {
+			collect()
+			return free(t, client, key) && free(t, client, key+"/watched")
+		})
+		if child.Err() != nil || free(t, client, key+"/context") {
+			t.Fatal("somebody works under that lock")
+		}
+		runtime.KeepAlive(under)
+		cancel()
+		under, child = nil, nil
+		eventually(t, "that one too", func() bool { collect(); return free(t, client, key+"/context") })
+	})
+}
+
+// 62: one winner; no word of loss after a release.
+func TestExtendAndReleaseAtOnce(t *testing.T) {
+	onEach(t, func(t *testing.T, url string) {
+		client := open(t, url)
+		for round := 0; round < 5; round++ {
+			guard := lock(t, client, name(t))
+			var won int
+			var mu sync.Mutex
+			var all sync.WaitGroup
+			for i := 0; i < 8; i++ {
+				all.Add(1)
+				go func(i int) {
+					defer all.Done()
+					var err error
+					if i%2 == 0 {
+						err = guard.Extend(background, time.Minute)
+					} else if err = guard.Release(background); err == nil {
+						mu.Lock()
+						won++
+						mu.Unlock()
+					}
+					// An extend in flight is ended by the release.
+					if err != nil && !errors.Is(err, syncguard.ErrAbsent) && !errors.Is(err, syncguard.ErrAborted) {
+						t.Error(err)
+					}
+					_, _, _ = guard.Remaining(), guard.ExpiresAt(), guard.Err()
+				}(i)
+			}
+			all.Wait()
+			if won != 1 {
+				t.Fatalf("%d released it", won)
+			}
+			is(t, guard.Err(), syncguard.ErrReleased)
+		}
+	})
+}
+
+// 49: a program that Go starts inherits no connection and no lock file, and the lock stays the parent's.
+func TestAChildInheritsNothing(t *testing.T) {
+	onEach(t, func(t *testing.T, url string) {
+		client := open(t, url)
+		guard := lock(t, client, name(t))
+		out, err := exec.Command("ls", "-l", "/proc/self/fd").CombinedOutput()
+		must(t, err)
+		if strings.Contains(string(out), "socket:") || strings.Contains(string(out), "locks.db") {
+			t.Fatalf("%s", out)
+		}
+		must(t, guard.Err())
+		must(t, guard.Release(background))
+	})
+}
+
+// 51: a thousand guards need no thousand threads.
+func TestAThousandGuards(t *testing.T) {
+	t.Log(play(t, "crowded", sqliteURL(t)))
+}
+
+// 51: no descriptor left is an error; the locks that are held stay valid.
+func crowded(url string) {
+	client, err := syncguard.Open(url, syncguard.WithOperationTimeout(2*time.Second))
+	ok(err)
+	var guards []*syncguard.Guard
+	for i := 0; i < 1000; i++ {
+		guard, err := client.Lock(background, fmt.Sprint("many:", i))
+		ok(err)
+		guards = append(guards, guard)
+	}
+	if n := threads(); n >= 64 {
+		ok(fmt.Errorf("%d threads", n))
+	}
+	var limit syscall.Rlimit
+	ok(syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit))
+	ok(syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 3, Max: limit.Max}))
+	other, err := syncguard.Open("redis://127.0.0.1:1/")
+	ok(err)
+	if _, err := other.TryLock(background, "k"); err == nil {
+		ok(errors.New("it connected"))
+	}
+	ok(syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit))
+	for _, guard := range guards {
+		ok(guard.Err())
+		ok(guard.Release(background))
+	}
+	fmt.Printf("%d threads for 1000 guards", threads())
+}
+
+// 52: the profiler's and the scheduler's signals disturb nothing.
+func TestSignals(t *testing.T) {
+	onEach(t, func(t *testing.T, url string) {
+		open(t, url)
+		playWith(t, []string{"GOMAXPROCS=64"}, "profiled", url)
+	})
+}
+
+// The collector at work all the time, and every pointer that goes to C checked.
+func TestUnderTheCollector(t *testing.T) {
+	onEach(t, func(t *testing.T, url string) {
+		open(t, url)
+		playWith(t, []string{"GOGC=1", "GODEBUG=cgocheck=1"}, "profiled", url)
+	})
+}
+
+func traffic(url string, goroutines int) {
+	profile, err := os.CreateTemp("", "profile")
+	ok(err)
+	defer os.Remove(profile.Name())
+	runtime.SetCPUProfileRate(1000)
+	ok(pprof.StartCPUProfile(profile))
+	defer pprof.StopCPUProfile()
+	client, err := syncguard.Open(url)
+	ok(err)
+	over := make(chan struct{})
+	go func() {
+		for {
+			select {
+			case <-over:
+				return
+			default:
+				_ = syscall.Kill(os.Getpid(), syscall.SIGURG)
+				time.Sleep(100 * time.Microsecond)
+			}
+		}
+	}()
+	end := time.Now().Add(time.Second)
+	var all sync.WaitGroup
+	for i := 0; i < goroutines; i++ {
+		all.Add(1)
+		go func(i int) {
+			defer all.Done()
+			for n := 0; time.Now().Before(end); n++ {
+				// Some keys are contended, some are not, some contexts can end.
+				ctx, cancel := context.WithCancel(background)
+				if n%3 == 0 {
+					ctx = background
+				}
+				key := []byte(fmt.Sprint("traffic:", os.Getpid(), ":", i%16))
+				guard, err := client.Lock(ctx, string(key), syncguard.WithAcquireTimeout(time.Minute), syncguard.WithRetryDelay(5*time.Millisecond))
+				// 58: the key was copied.
+				key[0] = 'x'
+				ok(err)
+				ok(guard.Extend(ctx, time.Minute))
+				ok(guard.Release(ctx))
+				cancel()
+			}
+		}(i)
+	}
+	all.Wait()
+	close(over)
+	ok(client.Close())
+}
+
+// 59: the wall clock of the client steps by an hour while a lock is held.
+func TestTheClockSteps(t *testing.T) {
+	shim := filepath.Join(t.TempDir(), "clock.so")
+	source := filepath.Join("..", "..", "tests", "support", "wall_clock.c")
+	if out, err := exec.Command("cc", "-shared", "-fPIC", "-O1", "-o", shim, source, "-ldl").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	onEach(t, func(t *testing.T, url string) {
+		open(t, url)
+		clock := filepath.Join(t.TempDir(), "clock")
+		playWith(t, clockEnv(shim, clock), "clock", url, clock)
+	})
+}
+
+func clockEnv(shim, clock string) []string {
+	_ = os.WriteFile(clock, make([]byte, 8), 0o600)
+	return []string{"LD_PRELOAD=" + shim, "WALL_CLOCK_OFFSET=" + clock}
+}
+
+func hold(url, clock string) {
+	client, err := syncguard.Open(url)
+	ok(err)
+	key := fmt.Sprint("clock:", os.Getpid())
+	guard, err := client.Lock(background, key, syncguard.WithTTL(10*time.Second), syncguard.WithHeartbeat(20*time.Millisecond))
+	ok(err)
+	file, err := os.OpenFile(clock, os.O_WRONLY, 0)
+	ok(err)
+	for _, hours := range []int64{1, -1, 0} {
+		var bytes [8]byte
+		binary.LittleEndian.PutUint64(bytes[:], uint64(hours*3600))
+		_, err := file.WriteAt(bytes[:], 0)
+		ok(err)
+		time.Sleep(100 * time.Millisecond)
+		ok(guard.Err())
+		if _, err := client.TryLock(background, key); !errors.Is(err, syncguard.ErrLocked) {
+			ok(fmt.Errorf("with a step of %d hours: %v", hours, err))
+		}
+	}
+	ok(guard.Release(background))
+	guard, err = client.TryLock(background, key)
+	ok(err)
+	ok(guard.Release(background))
+}

@@ -1,0 +1,95 @@
+package syncguard
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// slots bounds how many calls of one kind are in the library at once. A call blocks a thread of the system; without this, a
+// thousand goroutines would be a thousand threads, which Go never gives back. The library has no more connections than slots
+// anyway.
+type slots chan struct{}
+
+// enter takes a slot; false when ctx or the time is over.
+func (s slots) enter(ctx context.Context, limit time.Time) bool {
+	select {
+	case s <- struct{}{}:
+		return true
+	default:
+	}
+	wait := time.NewTimer(time.Until(limit))
+	defer wait.Stop()
+	select {
+	case s <- struct{}{}:
+		return true
+	case <-ctx.Done():
+	case <-wait.C:
+	}
+	return false
+}
+
+func (s slots) leave() { <-s }
+
+// watcher ends a call in flight when its context or its time ends.
+type watcher struct {
+	token  cCancel
+	over   chan struct{}
+	joined sync.WaitGroup
+}
+
+// watch begins to watch ctx, and the clock if limit is not zero. Without either there is nothing to watch and no token.
+func watch(ctx context.Context, limit time.Time) *watcher {
+	if ctx.Done() == nil && limit.IsZero() {
+		return &noWatcher
+	}
+	w := &watcher{token: cCancelNew(), over: make(chan struct{})}
+	w.joined.Add(1)
+	go w.run(ctx, limit)
+	return w
+}
+
+var noWatcher watcher
+
+func (w *watcher) run(ctx context.Context, limit time.Time) {
+	defer w.joined.Done()
+	var late <-chan time.Time
+	if !limit.IsZero() {
+		timer := time.NewTimer(time.Until(limit))
+		defer timer.Stop()
+		late = timer.C
+	}
+	select {
+	case <-w.over:
+		return
+	case <-ctx.Done():
+	case <-late:
+	}
+	cCancelTrigger(w.token)
+}
+
+// stop ends the watch; the token is freed when nobody can trigger it any more.
+func (w *watcher) stop() {
+	if w.token == nil {
+		return
+	}
+	close(w.over)
+	w.joined.Wait()
+	cCancelFree(w.token)
+}
+
+// fix turns the answer of an interrupted call into the error of the context that did it.
+func fix(ctx context.Context, err *Error) *Error {
+	if err != nil && err.Code == Aborted && ctx.Err() != nil {
+		err.cause = ctx.Err()
+	}
+	return err
+}
+
+// plain avoids the interface that holds a nil pointer.
+func plain(err *Error) error {
+	if err == nil {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,175 @@
+package syncguard
+
+import (
+	"context"
+	"math"
+	"runtime"
+	"sync/atomic"
+	"time"
+	"unsafe"
+)
+
+const (
+	// The library's defaults, for what bounds a call before it is in the library.
+	defaultPool             = 16
+	defaultOperationTimeout = 5 * time.Second
+)
+
+// Client is a store of locks, opened. One for a whole program is right: it pools its connections. Its methods may be called by
+// any number of goroutines at once. Copies are the same client; a zero one answers ErrClosed.
+type Client struct{ c *client }
+
+type client struct {
+	handle
+	// Calls that take locks must not keep those out that give them back.
+	taking, giving   slots
+	operationTimeout time.Duration
+	closing          chan struct{}
+	closed           atomic.Bool
+}
+
+// Open opens the store that url names: redis://, rediss://, redis+unix://, postgres://, postgresql://, sqlite:PATH. It parses and
+// checks only; connections are made when first needed.
+//
+// A bad url or option is ErrInvalidArgument; the message never holds a password.
+func Open(url string, options ...Option) (*Client, error) {
+	var o clientOptions
+	for _, option := range options {
+		if option != nil {
+			option(&o)
+		}
+	}
+	if o.err != nil {
+		return nil, o.err
+	}
+	// The library forgets the id when no callback can come any more, also if opening fails.
+	var id uintptr
+	if o.hooks.releaseError != nil || o.hooks.event != nil || o.hooks.warning != nil {
+		id = registry.add(&o.hooks)
+	}
+	opened, err := cOpen(url, &o, id)
+	if err != nil {
+		return nil, err
+	}
+	pool, timeout := defaultPool, defaultOperationTimeout
+	if o.pool != 0 {
+		pool = int(o.pool)
+	}
+	if o.operation != 0 {
+		timeout = time.Duration(o.operation) * time.Millisecond
+	}
+	c := &client{
+		handle:           handle{ptr: unsafe.Pointer(opened), free: cClientFree},
+		taking:           make(slots, pool),
+		giving:           make(slots, pool),
+		operationTimeout: timeout,
+		closing:          make(chan struct{}),
+	}
+	runtime.SetFinalizer(c, func(c *client) { c.close(true) })
+	return &Client{c}, nil
+}
+
+// Close closes the client. Calls inside go on to their end, waits end with ErrClosed, and guards keep what they need: they are
+// still renewed and can be released. Closing again does nothing. The error is always nil.
+func (c *Client) Close() error {
+	if c == nil || c.c == nil {
+		return nil
+	}
+	if c.c.closed.CompareAndSwap(false, true) {
+		runtime.SetFinalizer(c.c, nil)
+		close(c.c.closing)
+		c.c.close(false)
+	}
+	return nil
+}
+
+// Backend says which store it is: "redis", "postgres" or "sqlite"; empty once closed.
+func (c *Client) Backend() string {
+	inner, p := c.enter()
+	if p == nil {
+		return ""
+	}
+	defer inner.leave()
+	return cBackend(p)
+}
+
+// SetupSchema creates what the store needs: tables and functions. It may be repeated, and run by many processes at once; in
+// Redis there is nothing to do.
+func (c *Client) SetupSchema(ctx context.Context) error {
+	return c.call(ctx, func(p cClient, token cCancel) *Error { return cSetupSchema(p, token) })
+}
+
+// Check looks whether the store is reachable, allowed, set up and safely configured. What is not safe, but works, goes to
+// [WithWarnings].
+func (c *Client) Check(ctx context.Context) error {
+	return c.call(ctx, func(p cClient, token cCancel) *Error { return cCheck(p, token) })
+}
+
+// PurgeExpired removes up to limit locks that expired more than two seconds ago, and says how many; never a live one and never a
+// fence counter. Redis does that by itself.
+func (c *Client) PurgeExpired(ctx context.Context, limit int) (int, error) {
+	if limit < 0 || int64(limit) > math.MaxUint32 {
+		return 0, invalid("the limit is not a number of locks")
+	}
+	var purged int64
+	err := c.call(ctx, func(p cClient, token cCancel) (err *Error) {
+		purged, err = cPurge(p, uint32(limit), token)
+		return err
+	})
+	return int(purged), err
+}
+
+// enter gives the C client until inner.leave, or nil if it is closed or was never opened.
+func (c *Client) enter() (*client, cClient) {
+	if c == nil || c.c == nil {
+		return nil, nil
+	}
+	return c.c, cClient(c.c.handle.enter())
+}
+
+// call makes one bounded call that ends with ctx.
+func (c *Client) call(ctx context.Context, do func(cClient, cCancel) *Error) error {
+	inner, p := c.enter()
+	if p == nil {
+		return ErrClosed
+	}
+	defer inner.leave()
+	return plain(inner.giving.bounded(ctx, inner.operationTimeout, func(token cCancel) *Error { return do(p, token) }))
+}
+
+// bounded makes one call in a slot, under a watcher. A nil ctx never ends.
+func (s slots) bounded(ctx context.Context, timeout time.Duration, do func(cCancel) *Error) *Error {
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	if ctx.Err() != nil {
+		return abortedBy(ctx, "", 0)
+	}
+	if !s.enter(ctx, time.Now().Add(timeout)) {
+		return crowded(ctx)
+	}
+	defer s.leave()
+	w := watch(ctx, time.Time{})
+	defer w.stop()
+	return fix(ctx, do(w.token))
+}
+
+// crowded is the error of a call that got no slot.
+func crowded(ctx context.Context) *Error {
+	if ctx.Err() != nil {
+		return abortedBy(ctx, "", 0)
+	}
+	return &Error{Code: RateLimited, Message: "all calls that this client may make at once are waiting for the store"}
+}
+
+// Version is the version of the library that runs, such as "0.1.0".
+func Version() string { return versionString() }
+
+// HashKey is the display hash of a key, as it stands in errors, events and lookups: 24 hex digits. It is not for security.
+func HashKey(key string) (string, error) {
+	hash, err := cHashKey(key)
+	return hash, plain(err)
+}
+
+// ValidateLockID tells whether a text is a lock id: exactly 22 of [A-Za-z0-9_-]. The error does not repeat it.
+func ValidateLockID(lockID string) error { return plain(cValidateLockID(lockID)) }

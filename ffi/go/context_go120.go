@@ -1,0 +1,10 @@
+//go:build go1.20
+
+package syncguard
+
+import "context"
+
+// withCancel makes a context whose cause is told from Go 1.20 on.
+func withCancel(parent context.Context) (context.Context, func(error)) {
+	return context.WithCancelCause(parent)
+}

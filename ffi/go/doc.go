@@ -1,0 +1,20 @@
+// Package syncguard takes distributed locks with fencing tokens, on Redis, Postgres or SQLite.
+//
+//	client, err := syncguard.Open("redis://127.0.0.1/")
+//	...
+//	err = client.Do(ctx, "invoice:42", func(ctx context.Context, guard *syncguard.Guard) error {
+//		return write(ctx, guard.Fence()) // ctx ends when the lock is lost
+//	})
+//
+// [Client.Lock] and [Client.TryLock] give a [Guard], which is renewed in the background until it is released or lost. The five verbs
+// underneath ([Client.Acquire], [Client.Release], [Client.Extend], [Client.IsLocked], [Client.LookupByKey]) are one attempt each.
+//
+// A goroutine that waits holds no thread of the system, and every call ends when its context does. A Lock that was cancelled gives
+// back by itself what it may have been granted.
+//
+// Never promised: fairness between processes, exactly-once, and safety without a check of the fence at the resource when a holder is
+// paused past its ttl.
+//
+// The package is a binding: it needs the C library libsyncguard, found by pkg-config. With the build tag syncguard_nopkgconfig it
+// is found by CGO_CFLAGS and CGO_LDFLAGS instead. A program must not fork without exec, which Go programs do not.
+package syncguard

@@ -1,0 +1,3 @@
+module github.com/syncguard/syncguard/ffi/go
+
+go 1.19

@@ -1,0 +1,257 @@
+package syncguard
+
+import (
+	"context"
+	"runtime"
+	"sync"
+	"time"
+	"unsafe"
+)
+
+// Guard is a lock that is held: renewed in the background until it is released or lost. Its methods may be called by any number
+// of goroutines at once. Copies are the same guard; a nil or zero one holds nothing.
+//
+// Check the fence where it matters: a holder that was paused past its ttl does not know it, and only the resource itself, by
+// refusing an older fence than it has seen, is safe from it.
+//
+// A guard that is forgotten is released some time after the collector finds it. Do not rely on that.
+type Guard struct{ g *guard }
+
+type guard struct {
+	handle
+	key, lockID, fence string
+	loss               *loss
+	giving             slots
+	operationTimeout   time.Duration
+	values             context.Context
+
+	mu      sync.Mutex
+	context context.Context
+}
+
+func newGuard(c *client, grant granted, l *loss, id uintptr, values context.Context) *Guard {
+	g := &guard{
+		key: grant.key, lockID: grant.lockID, fence: grant.fence,
+		loss: l, giving: c.giving, operationTimeout: c.operationTimeout, values: values,
+	}
+	g.ptr = unsafe.Pointer(grant.guard)
+	giving := c.giving
+	g.free = func(p unsafe.Pointer, background bool) {
+		if background {
+			giving <- struct{}{}
+			defer giving.leave()
+		}
+		freeGuard(p, l, id)
+	}
+	runtime.SetFinalizer(g, (*guard).abandon)
+	return &Guard{g}
+}
+
+// freeGuard gives the C guard back. One that was released sends nothing; else its release is bounded by the dispose timeout. It
+// knows no guard of Go's: what refers to itself is never finalized.
+func freeGuard(p unsafe.Pointer, l *loss, id uintptr) {
+	l.expires.Store(cExpiresAt(cGuard(p)))
+	cGuardFree(cGuard(p))
+	// With a hook of its own the library forgets the id.
+	if l.releaseError == nil {
+		registry.remove(id)
+	}
+}
+
+// abandon releases, in the background, a guard that nobody will release any more.
+func (g *guard) abandon() {
+	runtime.SetFinalizer(g, nil)
+	g.loss.end(ErrReleased)
+	g.close(true)
+}
+
+// Fence is the fencing token, 15 digits: larger, as a number and as a text, than that of every earlier grant of this key.
+func (g *Guard) Fence() string {
+	if g == nil || g.g == nil {
+		return ""
+	}
+	return g.g.fence
+}
+
+// LockID is the id of this grant. Who knows it can release or extend the lock, from any process or language.
+func (g *Guard) LockID() string {
+	if g == nil || g.g == nil {
+		return ""
+	}
+	return g.g.lockID
+}
+
+// Key is the key, normalised.
+func (g *Guard) Key() string {
+	if g == nil || g.g == nil {
+		return ""
+	}
+	return g.g.key
+}
+
+// ExpiresAt is when the lease ends on the store's clock, as of the last renewal. For display; decide by Remaining.
+func (g *Guard) ExpiresAt() time.Time {
+	if g == nil || g.g == nil {
+		return time.Time{}
+	}
+	p := g.g.enter()
+	if p == nil {
+		return unixMilli(g.g.loss.expires.Load())
+	}
+	defer g.g.leave()
+	return unixMilli(cExpiresAt(cGuard(p)))
+}
+
+// Remaining is how much longer this process may count on the lock, by its own monotonic clock; 0 once lost or released.
+func (g *Guard) Remaining() time.Duration {
+	p := g.enter()
+	if p == nil {
+		return 0
+	}
+	defer g.g.leave()
+	return time.Duration(cRemaining(p)) * time.Millisecond
+}
+
+// Done is closed when the guard is over: lost, or released. Err says which.
+func (g *Guard) Done() <-chan struct{} {
+	if g == nil || g.g == nil {
+		return closedChannel
+	}
+	return g.g.loss.channel()
+}
+
+// Err is nil while the lock is held; ErrLost, with the reason, once it is lost; ErrReleased once Release was called. It compares
+// the clock at the moment of the call and does no I/O.
+func (g *Guard) Err() error {
+	if g == nil || g.g == nil {
+		return errNoGuard
+	}
+	l := g.g.loss
+	if err := l.why(); err != nil {
+		return err
+	}
+	if p := g.enter(); p != nil {
+		defer g.g.leave()
+		if cIsLost(p) {
+			l.end(&lostError{})
+		}
+	}
+	return l.why()
+}
+
+// Context ends with the guard: when the lock is lost, or released. It has the values of the context given to Lock, but not its end,
+// which was for the wait. From Go 1.20 on context.Cause tells ErrLost from ErrReleased. The guard stays alive as long as it does.
+func (g *Guard) Context() context.Context {
+	if g == nil || g.g == nil {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		return ctx
+	}
+	g.g.mu.Lock()
+	defer g.g.mu.Unlock()
+	if g.g.context == nil {
+		g.g.context, _ = g.g.loss.under(values{g.g.values})
+	}
+	return guardContext{g.g.context, g.g}
+}
+
+// values is a context without its end.
+type values struct{ from context.Context }
+
+func (values) Deadline() (time.Time, bool) { return time.Time{}, false }
+func (values) Done() <-chan struct{}       { return nil }
+func (values) Err() error                  { return nil }
+func (v values) Value(key any) any         { return v.from.Value(key) }
+
+// guardContext keeps its guard from the collector.
+type guardContext struct {
+	context.Context
+	guard *guard
+}
+
+// Extend sets the lease to ttl from now, and renews with that from now on. Less than what remains shortens it. ErrAbsent if the
+// lock was lost or released; then errors.Is also finds ErrLost or ErrReleased.
+func (g *Guard) Extend(ctx context.Context, ttl time.Duration) error {
+	if g == nil || g.g == nil {
+		return errNoGuard
+	}
+	ms, err := millis("ttl", ttl)
+	if err != nil {
+		return err
+	}
+	p := g.enter()
+	if p == nil {
+		return g.absent()
+	}
+	defer g.g.leave()
+	failed := g.g.giving.bounded(ctx, g.g.operationTimeout, func(token cCancel) *Error { return cGuardExtend(p, ms, token) })
+	if failed != nil && failed.Code == Absent {
+		return g.absent()
+	}
+	return plain(failed)
+}
+
+// Release ends the renewal and releases the lock, and reports. nil: this call removed it. ErrAbsent: it was gone already; then
+// errors.Is also finds ErrLost or ErrReleased.
+//
+// A context that has ended does not keep the lock from being released: one that had ended before is ignored, one that ends
+// meanwhile ends the call, with the context's error, and the release goes on in the background. After any other error Release may
+// be called again; the lock may be held until its ttl has passed.
+func (g *Guard) Release(ctx context.Context) error {
+	if g == nil || g.g == nil {
+		return errNoGuard
+	}
+	if ctx == nil || ctx.Err() != nil {
+		ctx = context.Background()
+	}
+	p := g.enter()
+	if p == nil {
+		return g.absent()
+	}
+	lost := g.Err()
+	failed := g.g.giving.bounded(ctx, g.g.operationTimeout, func(token cCancel) *Error { return cGuardRelease(p, token) })
+	// Not before: ctx may be the guard's own, and must not end its release.
+	g.g.loss.end(ErrReleased)
+	g.g.leave()
+	switch {
+	case failed == nil:
+		g.g.over()
+		return nil
+	case failed.Code == Absent:
+		g.g.over()
+		return g.gone(lost)
+	case failed.Code == Aborted:
+		// Freeing it releases it, without the context.
+		g.g.abandon()
+	}
+	return failed
+}
+
+// over is for a guard whose release was answered.
+func (g *guard) over() {
+	runtime.SetFinalizer(g, nil)
+	g.close(false)
+}
+
+func (g *Guard) enter() cGuard {
+	if g == nil || g.g == nil {
+		return nil
+	}
+	return cGuard(g.g.handle.enter())
+}
+
+// absent is the error of a call that found the lock gone.
+func (g *Guard) absent() error { return g.gone(g.Err()) }
+
+func (g *Guard) gone(why error) error {
+	return &Error{Code: Absent, Message: "the lock is no longer held", cause: why}
+}
+
+var (
+	errNoGuard    = invalid("the guard is nil or zero: it was not given by Lock or TryLock")
+	closedChannel = func() chan struct{} {
+		c := make(chan struct{})
+		close(c)
+		return c
+	}()
+)

@@ -1,0 +1,86 @@
+package syncguard
+
+import (
+	"context"
+	"errors"
+)
+
+// Lock takes the lock of key, waiting for it up to 5 s and ten retries unless options say otherwise, and keeps it renewed until
+// the guard is released or lost. The default lease is 30 s, renewed every 10 s.
+//
+// Keys are 1 to 512 bytes of UTF-8 after NFC, without U+0000. A waiting goroutine holds no thread of the system. Waiters of one
+// client are served in the order in which they came.
+//
+// The errors: ErrAcquisitionTimeout if somebody held it to the end; ErrAborted, with the context's error, if ctx ended first;
+// ErrInvalidArgument for a bad key or option; ErrClosed; the store's trouble, if it outlasted the wait. What an attempt of unknown
+// outcome may have left is taken back in the background: an error never leaves a lock behind.
+func (c *Client) Lock(ctx context.Context, key string, options ...LockOption) (*Guard, error) {
+	inner, p := c.enter()
+	if p == nil {
+		return nil, ErrClosed
+	}
+	defer inner.leave()
+	o, err := newLockOptions(options)
+	if err != nil {
+		return nil, err
+	}
+	w, err := newWait(ctx, inner, p, key, o)
+	if err != nil {
+		return nil, err
+	}
+	return w.run()
+}
+
+// TryLock takes the lock of key if it is free, ErrLocked if not: one attempt, whatever the options say of waiting. The other errors
+// are as for Lock.
+func (c *Client) TryLock(ctx context.Context, key string, options ...LockOption) (*Guard, error) {
+	inner, p := c.enter()
+	if p == nil {
+		return nil, ErrClosed
+	}
+	defer inner.leave()
+	o, err := newLockOptions(options)
+	if err != nil {
+		return nil, err
+	}
+	w, err := newWait(ctx, inner, p, key, o)
+	if err != nil {
+		return nil, err
+	}
+	g, failed := w.try(false)
+	return g, plain(failed)
+}
+
+// Do runs work under the lock of key and releases it afterwards, also if work panics. The context given to work ends with ctx, and
+// when the lock is lost; from Go 1.20 on context.Cause then gives ErrLost.
+//
+// The error is Lock's, and then work was not run; or work's. If the lock was lost meanwhile, errors.Is finds ErrLost in it, also if
+// work gave nil: somebody else may have worked at the same time. A release that fails goes to [WithReleaseErrors]: the work is done
+// by then.
+func (c *Client) Do(ctx context.Context, key string, work func(ctx context.Context, guard *Guard) error, options ...LockOption) (err error) {
+	if work == nil {
+		return invalid("there is no work to do")
+	}
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	guard, err := c.Lock(ctx, key, options...)
+	if err != nil {
+		return err
+	}
+	under, let := guard.g.loss.under(ctx)
+	defer func() {
+		let()
+		lost := guard.Err()
+		released := guard.Release(context.Background())
+		switch {
+		case released == nil:
+		case errors.Is(released, ErrLost), errors.Is(released, ErrAbsent) && !errors.Is(lost, ErrReleased):
+			err = &lostError{err}
+		case !errors.Is(released, ErrAbsent):
+			// Freeing it tries once more and reports.
+			guard.g.abandon()
+		}
+	}()
+	return work(under, guard)
+}

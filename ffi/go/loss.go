@@ -1,0 +1,85 @@
+package syncguard
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+)
+
+// loss is how a guard ended, once. The library finds it by its id; it must not refer to the guard, or a forgotten one would never
+// be collected.
+type loss struct {
+	releaseError func(ReleaseError)
+	// expires is when the lease ended, for a guard that was freed.
+	expires atomic.Int64
+
+	mu      sync.Mutex
+	err     error
+	done    chan struct{}
+	last    int
+	cancels map[int]func(error)
+}
+
+// end ends it with err, unless it has ended.
+func (l *loss) end(err error) {
+	l.mu.Lock()
+	if l.err != nil {
+		l.mu.Unlock()
+		return
+	}
+	l.err = err
+	if l.done != nil {
+		close(l.done)
+	}
+	cancels := l.cancels
+	l.cancels = nil
+	l.mu.Unlock()
+	for _, cancel := range cancels {
+		cancel(err)
+	}
+}
+
+// why is nil while it has not ended.
+func (l *loss) why() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.err
+}
+
+// channel is made when first asked for: most guards are never watched.
+func (l *loss) channel() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.done == nil {
+		l.done = make(chan struct{})
+		if l.err != nil {
+			close(l.done)
+		}
+	}
+	return l.done
+}
+
+// under makes a context that also ends with the guard, and what lets go of it.
+func (l *loss) under(parent context.Context) (context.Context, func()) {
+	ctx, cancel := withCancel(parent)
+	l.mu.Lock()
+	if l.err != nil {
+		err := l.err
+		l.mu.Unlock()
+		cancel(err)
+		return ctx, func() {}
+	}
+	defer l.mu.Unlock()
+	l.last++
+	id := l.last
+	if l.cancels == nil {
+		l.cancels = make(map[int]func(error))
+	}
+	l.cancels[id] = cancel
+	return ctx, func() {
+		l.mu.Lock()
+		delete(l.cancels, id)
+		l.mu.Unlock()
+		cancel(nil)
+	}
+}

@@ -1,0 +1,54 @@
+package syncguard_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+)
+
+// stages are what this binary does as a process of its own.
+var stages = map[string]func(args []string){
+	"waiters":  func(args []string) { waiters(args[0], args[1]) },
+	"crowded":  func(args []string) { crowded(args[0]) },
+	"profiled": func(args []string) { traffic(args[0], 64) },
+	"clock":    func(args []string) { hold(args[0], args[1]) },
+}
+
+// ok ends a stage that failed.
+func ok(err error) {
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(3)
+	}
+}
+
+// play runs a stage and gives what it printed.
+func play(t testing.TB, stage string, args ...string) string {
+	t.Helper()
+	return playWith(t, nil, stage, args...)
+}
+
+func playWith(t testing.TB, env []string, stage string, args ...string) string {
+	t.Helper()
+	cmd := exec.Command(os.Args[0], args...)
+	cmd.Env = append(append(os.Environ(), "SYNCGUARD_GO_STAGE="+stage), env...)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	must(t, start(cmd))
+	done := make(chan error, 1)
+	go func() { done <- cmd.Wait() }()
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", stage, err, out.String())
+		}
+	case <-time.After(4 * time.Minute):
+		_ = cmd.Process.Kill()
+		t.Fatalf("%s does not end", stage)
+	}
+	return strings.TrimSpace(out.String())
+}

@@ -85,9 +85,12 @@ static sg_go_answer sg_guard_extend(syncguard_guard *g, int64_t ttl, syncguard_c
   return a;
 }
 
-static sg_go_answer sg_guard_release(syncguard_guard *g, syncguard_cancel *cancel) {
-  sg_go_answer a = {0};
+// A release, with what must be asked before it and what cannot be asked after the guard is freed.
+static sg_go_released sg_guard_release(syncguard_guard *g, syncguard_cancel *cancel) {
+  sg_go_released a = {0};
+  a.was_lost = syncguard_guard_is_lost(g);
   a.status = syncguard_guard_release(g, cancel, &a.err);
+  a.expires_at_ms = syncguard_guard_expires_at_ms(g);
   return a;
 }
 
@@ -320,9 +323,9 @@ func cGuardExtend(g cGuard, ttl int64, cancel cCancel) *Error {
 	return answered(a.status, a.err)
 }
 
-func cGuardRelease(g cGuard, cancel cCancel) *Error {
+func cGuardRelease(g cGuard, cancel cCancel) (wasLost bool, expires int64, err *Error) {
 	a := C.sg_guard_release(g, cancel)
-	return answered(a.status, a.err)
+	return bool(a.was_lost), int64(a.expires_at_ms), answered(a.status, a.err)
 }
 
 func cGuardFree(g cGuard) { C.syncguard_guard_free(g) }

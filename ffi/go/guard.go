@@ -50,7 +50,9 @@ func newGuard(c *client, grant granted, l *loss, id uintptr, values context.Cont
 // freeGuard gives the C guard back. One that was released sends nothing; else its release is bounded by the dispose timeout. It
 // knows no guard of Go's: what refers to itself is never finalized.
 func freeGuard(p unsafe.Pointer, l *loss, id uintptr) {
-	l.expires.Store(cExpiresAt(cGuard(p)))
+	if l.expires.Load() == 0 {
+		l.expires.Store(cExpiresAt(cGuard(p)))
+	}
 	cGuardFree(cGuard(p))
 	// With a hook of its own the library forgets the id.
 	if l.releaseError == nil {
@@ -181,12 +183,12 @@ func (g *Guard) Extend(ctx context.Context, ttl time.Duration) error {
 	}
 	p := g.enter()
 	if p == nil {
-		return g.absent()
+		return absent(g.Err())
 	}
 	defer g.g.leave()
 	failed := g.g.giving.bounded(ctx, g.g.operationTimeout, func(token cCancel) *Error { return cGuardExtend(p, ms, token) })
 	if failed != nil && failed.Code == Absent {
-		return g.absent()
+		return absent(g.Err())
 	}
 	return plain(failed)
 }
@@ -206,12 +208,20 @@ func (g *Guard) Release(ctx context.Context) error {
 	}
 	p := g.enter()
 	if p == nil {
-		return g.absent()
+		return absent(g.Err())
 	}
-	lost := g.Err()
-	failed := g.g.giving.bounded(ctx, g.g.operationTimeout, func(token cCancel) *Error { return cGuardRelease(p, token) })
-	// Not before: ctx may be the guard's own, and must not end its release.
-	g.g.loss.end(ErrReleased)
+	l := g.g.loss
+	failed := g.g.giving.bounded(ctx, g.g.operationTimeout, func(token cCancel) *Error {
+		wasLost, expires, err := cGuardRelease(p, token)
+		l.expires.Store(expires)
+		if wasLost {
+			l.end(&lostError{})
+		}
+		return err
+	})
+	before := l.why()
+	// Not earlier: ctx may be the guard's own, and must not end its release.
+	l.end(ErrReleased)
 	g.g.leave()
 	switch {
 	case failed == nil:
@@ -219,7 +229,7 @@ func (g *Guard) Release(ctx context.Context) error {
 		return nil
 	case failed.Code == Absent:
 		g.g.over()
-		return g.gone(lost)
+		return absent(before)
 	case failed.Code == Aborted:
 		// Freeing it releases it, without the context.
 		g.g.abandon()
@@ -241,9 +251,7 @@ func (g *Guard) enter() cGuard {
 }
 
 // absent is the error of a call that found the lock gone.
-func (g *Guard) absent() error { return g.gone(g.Err()) }
-
-func (g *Guard) gone(why error) error {
+func absent(why error) error {
 	return &Error{Code: Absent, Message: "the lock is no longer held", cause: why}
 }
 

@@ -50,6 +50,13 @@ typedef struct {
   syncguard_lock_info_raw found;
 } sg_go_found;
 
+typedef struct {
+  int32_t status;
+  syncguard_error *err;
+  bool was_lost;
+  int64_t expires_at_ms;
+} sg_go_released;
+
 /* What callbacks a client has: bits of `hooks`. */
 #define SG_GO_HOOK_RELEASE_ERROR 1
 #define SG_GO_HOOK_EVENT 2

@@ -105,6 +105,18 @@ impl Contender {
         wait: Wait,
     ) -> Result<Vec<Box<dyn Caller>>, String> {
         let shared = self.client(count + 1)?;
+        // As many connections as callers, made now and not in the first rush.
+        let name = Key::new(key).map_err(|e| e.to_string())?;
+        std::thread::scope(|scope| {
+            let looks: Vec<_> = (0..count)
+                .map(|_| scope.spawn(|| shared.is_locked(&name, None)))
+                .collect();
+            looks
+                .into_iter()
+                .all(|look| matches!(look.join(), Ok(Ok(_))))
+                .then_some(())
+        })
+        .ok_or("the store cannot be reached")?;
         (0..count)
             .map(|i| {
                 let client = if self.kind == "apart" {

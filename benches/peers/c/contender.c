@@ -127,6 +127,16 @@ static void *contend(void *arg) {
   return NULL;
 }
 
+/* As many connections as callers, made before anything is measured. */
+static void *look(void *arg) {
+  struct round *r = arg;
+  bool locked;
+  syncguard_error *err = NULL;
+  pthread_barrier_wait(&together);
+  if (syncguard_is_locked(r->caller->client, r->caller->key, SYNCGUARD_NUL, NULL, &locked, &err) < 0) note("is_locked", err);
+  return NULL;
+}
+
 static void *burst(void *arg) {
   struct round *r = arg;
   pthread_barrier_wait(&together);
@@ -239,6 +249,7 @@ int main(int argc, char **argv) {
       polite = line[0] == 'h';
       syncguard_client *shared = open_client((uint32_t)count + 1);
       for (int i = 0; i < count; i++) set_up(&rivals[i], shared, "bench-contended", wait);
+      each(rounds, rivals, count, look);
       end_ns = now() + ms * INT64_C(1000000);
       each(rounds, rivals, count, looped ? contend : burst);
       int64_t grants = 0, gave_up = 0, fewest = INT64_MAX, most = 0, begun = INT64_MAX, ended = 0;

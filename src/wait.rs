@@ -76,8 +76,16 @@ impl<'a> Wait<'a> {
         let (client, key, cancel) = (self.flight.client, self.flight.key, self.flight.cancel);
         let lone = self.checked.acquire_timeout.is_zero() || self.checked.retry.max == Some(0);
         // Who finds a line joins it: whoever just arrived is not served before those who wait.
-        if lone || !client.queue().is_waited_for(key) {
+        let entry = if lone {
+            None
+        } else {
+            client.queue().enter(key)
+        };
+        if lone || entry.is_some() {
             if let Some(granted) = self.attempt()? {
+                if let Some(entry) = entry {
+                    entry.granted();
+                }
                 return Ok(granted);
             }
             if lone {
@@ -86,7 +94,10 @@ impl<'a> Wait<'a> {
         }
         let bell = Arc::new(Bell::default());
         let _subscription = cancel.map(|token| token.subscribe(bell.clone()));
-        let place = client.queue().join(key, bell.clone());
+        let place = match entry {
+            Some(entry) => entry.into_place(bell.clone()),
+            None => client.queue().join(key, bell.clone()),
+        };
         if matches!(self.failure, Some(Failure::Trouble(_))) && place.is_first() {
             // A store in trouble is given its time.
             place.begin_attempt();

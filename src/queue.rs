@@ -1,7 +1,7 @@
 //! Who waits for which key. The waiters of one client stand in line: the first one competes in the store, the others wait for
 //! their turn, so that a burst is served in order and puts the load of one waiter on the store.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque, hash_map};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -14,7 +14,8 @@ use crate::wake::Wake;
 #[derive(Default)]
 pub(crate) struct Queue {
     lines: Mutex<HashMap<Key, Line>>,
-    /// How many lines there are, to be asked without the mutex: most locks are never waited for.
+    /// How many lines there are, to be asked without the mutex: most locks are never waited for. Whoever joins a line tries again
+    /// after that, so a release that does not see it yet is not missed.
     count: AtomicUsize,
 }
 
@@ -41,9 +42,9 @@ enum Watching {
 
 /// A first attempt for a key that nobody else of the client wants. Whoever came meanwhile is called when it is dropped, unless
 /// it was [granted](Self::granted).
-pub(crate) struct Entry {
-    queue: Arc<Queue>,
-    key: Key,
+pub(crate) struct Entry<'a> {
+    queue: &'a Arc<Queue>,
+    key: &'a Key,
     open: bool,
 }
 
@@ -58,12 +59,12 @@ pub(crate) struct Place {
 impl Queue {
     /// Whether somebody stands in line for `key`, or tries for it.
     pub(crate) fn is_waited_for(&self, key: &Key) -> bool {
-        self.count.load(Ordering::SeqCst) > 0 && self.lines.lock().contains_key(key)
+        self.count.load(Ordering::Acquire) > 0 && self.lines.lock().contains_key(key)
     }
 
     /// The lock of `key` may be free: calls the first in line.
     pub(crate) fn freed(&self, key: &Key) {
-        if self.count.load(Ordering::SeqCst) == 0 {
+        if self.count.load(Ordering::Acquire) == 0 {
             return;
         }
         let first = self.lines.lock().get_mut(key).and_then(|line| {
@@ -76,25 +77,24 @@ impl Queue {
     }
 
     /// Makes way for a first attempt, if nobody waits for `key` or tries for it.
-    pub(crate) fn enter(self: &Arc<Self>, key: &Key) -> Option<Entry> {
+    pub(crate) fn enter<'a>(self: &'a Arc<Self>, key: &'a Key) -> Option<Entry<'a>> {
         let mut lines = self.lines.lock();
-        if lines.contains_key(key) {
-            return None;
+        match lines.entry(key.clone()) {
+            hash_map::Entry::Occupied(_) => return None,
+            hash_map::Entry::Vacant(place) => {
+                // What is freed from here on calls.
+                place.insert(Line {
+                    trying: true,
+                    seen: 1,
+                    ..Line::new()
+                });
+            }
         }
-        // What is freed from here on calls.
-        lines.insert(
-            key.clone(),
-            Line {
-                trying: true,
-                seen: 1,
-                ..Line::new()
-            },
-        );
-        self.count.store(lines.len(), Ordering::SeqCst);
+        self.count.store(lines.len(), Ordering::Release);
         drop(lines);
         Some(Entry {
-            queue: Arc::clone(self),
-            key: key.clone(),
+            queue: self,
+            key,
             open: true,
         })
     }
@@ -105,7 +105,7 @@ impl Queue {
         let line = lines.entry(key.clone()).or_insert_with(Line::new);
         let id = line.next_id();
         line.waiters.push_back((id, bell));
-        self.count.store(lines.len(), Ordering::SeqCst);
+        self.count.store(lines.len(), Ordering::Release);
         drop(lines);
         self.place(key.clone(), id)
     }
@@ -126,12 +126,12 @@ impl Queue {
             .get(key)
             .is_some_and(|line| line.waiters.is_empty() && !line.trying);
         let line = if needless { lines.remove(key) } else { None };
-        self.count.store(lines.len(), Ordering::SeqCst);
+        self.count.store(lines.len(), Ordering::Release);
         line
     }
 }
 
-impl Entry {
+impl Entry<'_> {
     /// The attempt was granted: those who came meanwhile wait for its release.
     pub(crate) fn granted(mut self) {
         self.close(false);
@@ -156,21 +156,29 @@ impl Entry {
             return;
         }
         let mut lines = self.queue.lines.lock();
-        let next = lines.get_mut(&self.key).and_then(|line| {
-            line.trying = false;
-            line.freed += u64::from(call);
-            line.first()
-        });
-        let needless = self.queue.tidy(&mut lines, &self.key);
+        // Mostly nobody came: on the path of every lock.
+        let line = match lines.entry(self.key.clone()) {
+            hash_map::Entry::Occupied(line) if line.get().waiters.is_empty() => {
+                let line = line.remove();
+                self.queue.count.store(lines.len(), Ordering::Release);
+                drop(lines);
+                drop(line);
+                return;
+            }
+            hash_map::Entry::Occupied(line) => line.into_mut(),
+            hash_map::Entry::Vacant(_) => return,
+        };
+        line.trying = false;
+        line.freed += u64::from(call);
+        let next = line.first();
         drop(lines);
-        drop(needless);
         if let Some(next) = next {
             next.wake();
         }
     }
 }
 
-impl Drop for Entry {
+impl Drop for Entry<'_> {
     fn drop(&mut self) {
         self.close(true);
     }

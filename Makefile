@@ -1,15 +1,16 @@
-# One word per chore; `header` and `install` are in ffi/ffi.mk. `make demo` needs nothing but Rust; `make test` installs what it lacks.
+# One word per chore; `header` and `install` are in ffi/ffi.mk, `bench` in benches/bench.mk. `make demo` needs nothing but Rust; `make test` installs what it lacks.
 
 CARGO ?= cargo
 # Each is built alone, so that no feature leans on another without saying so.
 FEATURES := redis postgres sqlite tls testkit
 # Tests of servers and bindings need these commands, from these Debian packages.
 TOOLS := redis-server:redis-server pgbouncer:pgbouncer pg_ctlcluster:postgresql cc:gcc g++:g++ setpriv:util-linux \
-         valgrind:valgrind cmake:cmake pkg-config:pkg-config
+         valgrind:valgrind cmake:cmake pkg-config:pkg-config ld:binutils go:golang-go
 
 include ffi/ffi.mk
+include benches/bench.mk
 
-.PHONY: demo test lint unit model bench torture deps
+.PHONY: demo test lint unit model torture deps
 .DEFAULT_GOAL := demo
 
 demo:
@@ -32,9 +33,6 @@ unit:
 model:
 	RUSTFLAGS="--cfg loom" $(CARGO) test --quiet --release --lib --no-default-features --target-dir target/loom lifecycle_model
 
-bench:
-	$(CARGO) bench --all-features
-
 # Hours of what `make test` does in seconds: eight threads, a million cycles each.
 torture:
 	SYNCGUARD_TORTURE_CYCLES=1000000 $(CARGO) test --release --all-features --test redis no_two_hold_one_key -- --nocapture
@@ -42,6 +40,7 @@ torture:
 # Installs what is missing if it may, else says what to install.
 deps:
 	@missing=""; for t in $(TOOLS); do command -v $${t%%:*} >/dev/null 2>&1 || missing="$$missing $${t##*:}"; done; \
+	[ -e /usr/include/sqlite3.h ] || missing="$$missing libsqlite3-dev"; \
 	if [ -n "$$missing" ]; then \
 	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
 	    echo "installing:$$missing"; \

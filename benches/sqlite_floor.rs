@@ -6,8 +6,11 @@ use std::time::{Duration, Instant};
 
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
-use rusqlite::{Connection, params};
+use rusqlite::Connection;
 use syncguard::{AcquireOutcome, Backend, ClientOptions, Key, LockId, SqliteBackend, Ttl};
+
+#[path = "performance/sqlite.rs"]
+mod sqlite;
 
 const ROUNDS: usize = 31;
 const OPERATIONS: usize = 200;
@@ -28,10 +31,7 @@ fn measure(place: &str, dir: &Path) {
     let backend = open(&ours);
     // The tables of the bare side are the library's own.
     open(&bare).check(None).expect("tables");
-    let raw = Connection::open(&bare).expect("the file");
-    raw.set_prepared_statement_cache_capacity(24);
-    raw.execute_batch("PRAGMA synchronous = FULL")
-        .expect("a setting");
+    let raw = sqlite::connect(&bare);
     let synchronous: i64 = raw
         .query_row("PRAGMA synchronous", [], |row| row.get(0))
         .expect("a setting");
@@ -117,57 +117,8 @@ fn through_the_library(backend: &SqliteBackend, key: &Key, id: &LockId) {
 }
 
 fn by_hand(c: &Connection, id: &LockId) {
-    let run = |sql: &str, p: &[&dyn rusqlite::ToSql]| {
-        c.prepare_cached(sql)
-            .and_then(|mut s| s.execute(p))
-            .expect("done")
-    };
-    let one = |sql: &str, arg: &str| {
-        let mut statement = c.prepare_cached(sql).expect("a statement");
-        let mut rows = statement.query([arg]).expect("rows");
-        rows.next()
-            .expect("a row")
-            .map(|row| row.get::<_, i64>(1).expect("a number"))
-    };
-    run("BEGIN IMMEDIATE", &[]);
-    assert!(one("SELECT boot_id, expires_boot_ms, lock_id, fence, expires_at_ms, acquired_at_ms, user_key, key FROM syncguard_locks WHERE key = ?1", "bench").is_none());
-    let fence = one(
-        "SELECT fence_key, fence FROM syncguard_fence_counters WHERE fence_key = ?1",
-        "fence:bench",
-    )
-    .unwrap_or(0)
-        + 1;
-    run(
-        "INSERT INTO syncguard_fence_counters (fence_key, fence) VALUES (?1, ?2) ON CONFLICT (fence_key) DO UPDATE SET fence = excluded.fence",
-        params!["fence:bench", fence],
-    );
-    run(
-        "INSERT INTO syncguard_locks (key, lock_id, expires_at_ms, acquired_at_ms, fence, user_key, boot_id, expires_boot_ms) \
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT (key) DO UPDATE SET lock_id = excluded.lock_id, \
-         expires_at_ms = excluded.expires_at_ms, acquired_at_ms = excluded.acquired_at_ms, fence = excluded.fence, \
-         user_key = excluded.user_key, boot_id = excluded.boot_id, expires_boot_ms = excluded.expires_boot_ms",
-        params![
-            "bench",
-            id.as_str(),
-            1_800_000_000_000i64,
-            1_799_999_970_000i64,
-            fence,
-            "bench",
-            "01234567-89ab-cdef-0123-456789abcdef",
-            1_000_000_000i64
-        ],
-    );
-    run("COMMIT", &[]);
-    run("BEGIN IMMEDIATE", &[]);
-    assert!(one("SELECT boot_id, expires_boot_ms, lock_id, fence, expires_at_ms, acquired_at_ms, user_key, key FROM syncguard_locks WHERE lock_id = ?1", id.as_str()).is_some());
-    assert_eq!(
-        run(
-            "DELETE FROM syncguard_locks WHERE key = ?1 AND lock_id = ?2",
-            params!["bench", id.as_str()]
-        ),
-        1
-    );
-    run("COMMIT", &[]);
+    sqlite::acquire(c, "bench", "fence:bench", id);
+    sqlite::release(c, "bench", id);
 }
 
 fn sorted(mut values: Vec<f64>) -> Vec<f64> {

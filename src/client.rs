@@ -84,12 +84,12 @@ impl Client {
     /// # Errors
     /// `InvalidArgument` for a URL or an option that cannot work. The message does not hold a password.
     pub fn open_with(url: &str, options: &ClientOptions) -> Result<Self, LockError> {
-        Ok(Self::build(options.store(url)?, options))
+        Ok(Self::build(options.store(url)?, options, true))
     }
 
     /// A client of a store of your own, with all defaults.
     pub fn with_backend(backend: impl Backend + 'static) -> Self {
-        Self::build(Arc::new(backend), &ClientOptions::new())
+        Self::build(Arc::new(backend), &ClientOptions::new(), false)
     }
 
     /// A client of a store of your own. Of the options only the timeouts and hooks apply.
@@ -101,10 +101,10 @@ impl Client {
         options: &ClientOptions,
     ) -> Result<Self, LockError> {
         options.checked()?;
-        Ok(Self::build(Arc::new(backend), options))
+        Ok(Self::build(Arc::new(backend), options, false))
     }
 
-    fn build(backend: Arc<dyn Backend>, options: &ClientOptions) -> Self {
+    fn build(backend: Arc<dyn Backend>, options: &ClientOptions, kept_by_store: bool) -> Self {
         let backend = match &options.on_event {
             Some(hook) => Arc::new(Telemetry::shared(
                 backend,
@@ -127,6 +127,7 @@ impl Client {
                 bounds: Bounds {
                     operation: options.operation_timeout,
                     dispose: options.dispose_timeout,
+                    kept_by_store,
                 },
                 hooks,
                 undo,
@@ -267,7 +268,7 @@ impl Client {
             life,
             backend: Arc::clone(&inner.backend),
             granted: grant,
-            key: key.clone(),
+            key,
             ticket: OnceLock::new(),
             queue: Arc::clone(&inner.queue),
             bounds: Bounds {
@@ -279,15 +280,13 @@ impl Client {
             on_release_error: inner.hooks.with_release_hook(options.release_hook()),
             pid: inner.pid,
         });
-        let lock_id = held.granted.lock_id;
-        Guard::new(held).map_err(|error| {
+        Guard::new(Arc::clone(&held)).map_err(|error| {
             // Nobody would notice its loss: give it back at once, and until that is answered.
+            let lock_id = held.granted.lock_id;
             if inner.backend.release(&lock_id, None).is_err() {
-                inner
-                    .undo
-                    .add(key.clone(), lock_id, sent + checked.ttl.as_duration());
+                self.undo(&held.key, lock_id, sent + checked.ttl.as_duration());
             }
-            error.for_key(&key)
+            error.for_key(&held.key)
         })
     }
 
@@ -316,8 +315,21 @@ impl Client {
         &*self.inner.backend
     }
 
-    pub(crate) fn operation_timeout(&self) -> Duration {
-        self.inner.bounds.operation
+    /// One attempt, in the process that opened the client.
+    pub(crate) fn attempt(
+        &self,
+        key: &Key,
+        lock_id: &LockId,
+        ttl: Ttl,
+        cancel: Option<&CancelToken>,
+    ) -> Result<AcquireOutcome, LockError> {
+        let outcome = self.inner.backend.acquire(key, lock_id, ttl, cancel)?;
+        self.note_fence(key, &outcome);
+        Ok(outcome)
+    }
+
+    pub(crate) fn bounds(&self) -> &Bounds {
+        &self.inner.bounds
     }
 
     pub(crate) fn now(&self) -> Duration {
@@ -390,9 +402,7 @@ impl Backend for Client {
         cancel: Option<&CancelToken>,
     ) -> Result<AcquireOutcome, LockError> {
         self.refuse_inherited()?;
-        let outcome = self.inner.backend.acquire(key, lock_id, ttl, cancel)?;
-        self.note_fence(key, &outcome);
-        Ok(outcome)
+        self.attempt(key, lock_id, ttl, cancel)
     }
 
     fn release(

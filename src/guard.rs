@@ -22,6 +22,8 @@ use crate::wake::{Wake, WakeFd};
 
 /// How soon a heartbeat that could not be started is tried again.
 const START_AGAIN: Duration = Duration::from_millis(50);
+/// Two deadlines this close are the same one.
+const SAME: Duration = Duration::from_millis(10);
 
 /// A lock that is held: renewed in the background, released when dropped.
 ///
@@ -75,6 +77,21 @@ pub(crate) struct Held {
 pub(crate) struct Bounds {
     pub(crate) operation: Duration,
     pub(crate) dispose: Duration,
+    /// Whether the store was opened with the same operation timeout and keeps it by itself: then a token is not made for
+    /// nothing on the path of every lock.
+    pub(crate) kept_by_store: bool,
+}
+
+impl Bounds {
+    /// A token for a call that must end by `limit`, if the store would not end it by then.
+    pub(crate) fn token(
+        &self,
+        cancel: Option<&CancelToken>,
+        limit: Instant,
+    ) -> Option<CancelToken> {
+        let same = self.kept_by_store && limit + SAME >= deadline_after(self.operation);
+        (!same).then(|| CancelToken::family(cancel, Some(limit)))
+    }
 }
 
 impl Held {
@@ -258,7 +275,16 @@ impl Guard {
         let (leave, report) = held.life.begin_extend(held.now(), ttl, cancel, limit);
         held.after_loss(report);
         match leave {
-            Leave::Send(ttl, token) => heartbeat::extend(held, ttl, &token),
+            Leave::Send(ttl, token) => match heartbeat::extend(held, ttl, &token) {
+                // Not the caller but a release, or the loss of the lock, has ended it: there is nothing left to extend.
+                Err(e)
+                    if e.code() == ErrorCode::Aborted
+                        && !cancel.is_some_and(CancelToken::is_cancelled) =>
+                {
+                    Ok(false)
+                }
+                answer => answer,
+            },
             Leave::Absent => Ok(false),
             Leave::Stopped => Err(stopped(cancel).nothing_applied().for_key(&held.key)),
         }
@@ -303,8 +329,10 @@ impl Guard {
         // Whatever happens in the store's code, the guard must not stay in the middle of a release.
         let unwound = Unwound(&held.life);
         held.runtime.timer.clear(self.ticket);
-        let token = CancelToken::family(cancel, Some(limit));
-        let answer = held.backend.release(&held.granted.lock_id, Some(&token));
+        let narrower = held.bounds.token(cancel, limit);
+        let answer = held
+            .backend
+            .release(&held.granted.lock_id, narrower.as_ref().or(cancel));
         std::mem::forget(unwound);
         held.life.end_release(answer.is_ok());
         // Those of this client who wait for it need not hear of it from the store.

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::sync::Arc;
 
 use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfc_quick};
 
@@ -13,7 +14,7 @@ pub const MAX_KEY_BYTES: usize = 512;
 /// A checked lock name: Unicode NFC, 1 to 512 bytes of UTF-8, no U+0000.
 ///
 /// Two texts that are the same after normalisation name the same lock. Case and spaces count.
-/// `Debug` shows the [hash](Self::hash) only.
+/// Cheap to clone. `Debug` shows the [hash](Self::hash) only.
 ///
 /// ```
 /// use syncguard::Key;
@@ -24,7 +25,7 @@ pub const MAX_KEY_BYTES: usize = 512;
 /// # Ok::<(), syncguard::LockError>(())
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Key(Box<str>);
+pub struct Key(Arc<str>);
 
 impl Key {
     /// Normalises and checks `text`.
@@ -76,6 +77,10 @@ fn too_long() -> LockError {
 }
 
 pub(crate) fn nfc(text: &str) -> Cow<'_, str> {
+    // Most names are ASCII, which is as it is.
+    if text.is_ascii() {
+        return Cow::Borrowed(text);
+    }
     match is_nfc_quick(text.chars()) {
         IsNormalized::Yes => Cow::Borrowed(text),
         _ => Cow::Owned(text.nfc().collect()),

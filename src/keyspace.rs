@@ -81,12 +81,7 @@ impl KeySpace {
     /// # Errors
     /// `InvalidArgument` if the prefix leaves no room.
     pub fn fence(&self, lock: &str) -> Result<String, LockError> {
-        storage_key(
-            &self.prefix,
-            &format!("fence:{lock}"),
-            self.limit,
-            self.reserve,
-        )
+        self.derived("fence:", lock)
     }
 
     /// The index entry of a lock id.
@@ -94,12 +89,14 @@ impl KeySpace {
     /// # Errors
     /// `InvalidArgument` if the prefix leaves no room.
     pub fn index(&self, id: &LockId) -> Result<String, LockError> {
-        storage_key(
-            &self.prefix,
-            &format!("id:{}", id.as_str()),
-            self.limit,
-            self.reserve,
-        )
+        self.derived("id:", id.as_str())
+    }
+
+    fn derived(&self, kind: &str, of: &str) -> Result<String, LockError> {
+        let mut name = String::with_capacity(kind.len() + of.len());
+        name.push_str(kind);
+        name.push_str(of);
+        storage_key(&self.prefix, &name, self.limit, self.reserve)
     }
 
     fn is_reserved(&self, key: &str) -> bool {
@@ -136,12 +133,15 @@ pub(crate) fn storage_key(
     if head + reserve > limit {
         return Err(no_room());
     }
+    // On the path of every call: one allocation of the right size.
     let join = |tail: &str| {
-        if prefix.is_empty() {
-            tail.to_owned()
-        } else {
-            format!("{prefix}:{tail}")
+        let mut whole = String::with_capacity(head + tail.len());
+        if !prefix.is_empty() {
+            whole.push_str(prefix);
+            whole.push(':');
         }
+        whole.push_str(tail);
+        whole
     };
     let whole = join(&key);
     if whole.len() + reserve <= limit {

@@ -20,6 +20,8 @@ pub(crate) struct Queue {
 
 struct Line {
     waiters: VecDeque<(u64, Arc<dyn Wake>)>,
+    /// Somebody who found no line makes a first attempt: those who come meanwhile wait for its outcome.
+    trying: bool,
     last_id: u64,
     /// Grows whenever the lock may have been freed.
     freed: u64,
@@ -37,6 +39,14 @@ enum Watching {
     Yes(#[allow(dead_code)] Watch),
 }
 
+/// A first attempt for a key that nobody else of the client wants. Whoever came meanwhile is called when it is dropped, unless
+/// it was [granted](Self::granted).
+pub(crate) struct Entry {
+    queue: Arc<Queue>,
+    key: Key,
+    open: bool,
+}
+
 /// A place in a line. Left when dropped.
 pub(crate) struct Place {
     queue: Arc<Queue>,
@@ -46,7 +56,7 @@ pub(crate) struct Place {
 }
 
 impl Queue {
-    /// Whether somebody stands in line for `key`.
+    /// Whether somebody stands in line for `key`, or tries for it.
     pub(crate) fn is_waited_for(&self, key: &Key) -> bool {
         self.count.load(Ordering::SeqCst) > 0 && self.lines.lock().contains_key(key)
     }
@@ -65,38 +75,131 @@ impl Queue {
         }
     }
 
+    /// Makes way for a first attempt, if nobody waits for `key` or tries for it.
+    pub(crate) fn enter(self: &Arc<Self>, key: &Key) -> Option<Entry> {
+        let mut lines = self.lines.lock();
+        if lines.contains_key(key) {
+            return None;
+        }
+        // What is freed from here on calls.
+        lines.insert(
+            key.clone(),
+            Line {
+                trying: true,
+                seen: 1,
+                ..Line::new()
+            },
+        );
+        self.count.store(lines.len(), Ordering::SeqCst);
+        drop(lines);
+        Some(Entry {
+            queue: Arc::clone(self),
+            key: key.clone(),
+            open: true,
+        })
+    }
+
     /// Joins the line of `key`; `bell` is woken when the place becomes the first one, and when the first one is called.
     pub(crate) fn join(self: &Arc<Self>, key: &Key, bell: Arc<dyn Wake>) -> Place {
         let mut lines = self.lines.lock();
-        let line = lines.entry(key.clone()).or_insert_with(|| Line {
+        let line = lines.entry(key.clone()).or_insert_with(Line::new);
+        let id = line.next_id();
+        line.waiters.push_back((id, bell));
+        self.count.store(lines.len(), Ordering::SeqCst);
+        drop(lines);
+        self.place(key.clone(), id)
+    }
+
+    fn place(self: &Arc<Self>, key: Key, id: u64) -> Place {
+        Place {
+            queue: Arc::clone(self),
+            key,
+            id,
+            pid: std::process::id(),
+        }
+    }
+
+    /// Removes a line that nobody needs, and answers it: its watch ends after the mutex is free, because the store's code
+    /// runs in its drop.
+    fn tidy(&self, lines: &mut HashMap<Key, Line>, key: &Key) -> Option<Line> {
+        let needless = lines
+            .get(key)
+            .is_some_and(|line| line.waiters.is_empty() && !line.trying);
+        let line = if needless { lines.remove(key) } else { None };
+        self.count.store(lines.len(), Ordering::SeqCst);
+        line
+    }
+}
+
+impl Entry {
+    /// The attempt was granted: those who came meanwhile wait for its release.
+    pub(crate) fn granted(mut self) {
+        self.close(false);
+    }
+
+    /// The attempt was not granted: the first place in line.
+    pub(crate) fn into_place(mut self, bell: Arc<dyn Wake>) -> Place {
+        self.open = false;
+        let mut lines = self.queue.lines.lock();
+        let line = lines.entry(self.key.clone()).or_insert_with(Line::new);
+        line.trying = false;
+        // The lock may have been freed between the attempt's answer and now, and nobody was there to be called.
+        line.seen = line.freed - 1;
+        let id = line.next_id();
+        line.waiters.push_front((id, bell));
+        drop(lines);
+        self.queue.place(self.key.clone(), id)
+    }
+
+    fn close(&mut self, call: bool) {
+        if !std::mem::replace(&mut self.open, false) {
+            return;
+        }
+        let mut lines = self.queue.lines.lock();
+        let next = lines.get_mut(&self.key).and_then(|line| {
+            line.trying = false;
+            line.freed += u64::from(call);
+            line.first()
+        });
+        let needless = self.queue.tidy(&mut lines, &self.key);
+        drop(lines);
+        drop(needless);
+        if let Some(next) = next {
+            next.wake();
+        }
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        self.close(true);
+    }
+}
+
+impl Line {
+    fn new() -> Self {
+        Self {
             waiters: VecDeque::new(),
+            trying: false,
             last_id: 0,
             // Called from the start: the lock may have been freed before the line was there.
             freed: 1,
             seen: 0,
             watch: Watching::No,
-        });
-        line.last_id += 1;
-        let id = line.last_id;
-        line.waiters.push_back((id, bell));
-        self.count.store(lines.len(), Ordering::SeqCst);
-        drop(lines);
-        Place {
-            queue: Arc::clone(self),
-            key: key.clone(),
-            id,
-            pid: std::process::id(),
         }
     }
-}
 
-impl Line {
+    fn next_id(&mut self) -> u64 {
+        self.last_id += 1;
+        self.last_id
+    }
+
     fn first(&self) -> Option<Arc<dyn Wake>> {
         self.waiters.front().map(|(_, bell)| Arc::clone(bell))
     }
 
     fn is_first(&self, id: u64) -> bool {
-        self.waiters.front().is_some_and(|(first, _)| *first == id)
+        !self.trying && self.waiters.front().is_some_and(|(first, _)| *first == id)
     }
 }
 
@@ -175,13 +278,7 @@ impl Drop for Place {
         let was_first = line.is_first(self.id);
         line.waiters.retain(|(id, _)| *id != self.id);
         let next = if was_first { line.first() } else { None };
-        // The watch of an empty line ends after the mutex is free: the store's code runs in its drop.
-        let empty = if line.waiters.is_empty() {
-            lines.remove(&self.key)
-        } else {
-            None
-        };
-        self.queue.count.store(lines.len(), Ordering::SeqCst);
+        let empty = self.queue.tidy(&mut lines, &self.key);
         drop(lines);
         drop(empty);
         if let Some(next) = next {
@@ -246,5 +343,36 @@ mod tests {
         assert_eq!(rung(&bells[2]), 0);
         drop(places.remove(0));
         assert!(places[0].is_first() && !places[0].is_called() && rung(&bells[2]) == 1);
+    }
+
+    #[test]
+    fn those_who_come_during_a_first_attempt_wait_for_its_outcome() {
+        let queue = Arc::new(Queue::default());
+        let key = Key::new("k").expect("a key");
+        let entry = queue.enter(&key).expect("nobody else");
+        assert!(queue.enter(&key).is_none());
+        let second = bell();
+        let place = queue.join(&key, second.clone());
+        assert!(!place.is_first());
+        entry.granted();
+        assert!(
+            place.is_first() && !place.is_called() && rung(&second) == 1,
+            "the holder's release will call"
+        );
+        queue.freed(&key);
+        assert!(place.is_called());
+        drop(place);
+        // One that failed calls whoever came meanwhile; one that was not granted stands before them.
+        let entry = queue.enter(&key).expect("nobody else");
+        let place = queue.join(&key, bell());
+        drop(entry);
+        assert!(place.is_called());
+        drop(place);
+        let entry = queue.enter(&key).expect("nobody else");
+        let place = queue.join(&key, bell());
+        let first = entry.into_place(bell());
+        assert!(first.is_first() && first.is_called() && !place.is_first());
+        drop((first, place));
+        assert!(queue.lines.lock().is_empty() && !queue.is_waited_for(&key));
     }
 }

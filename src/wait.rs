@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::backend::{AcquireOutcome, Backend};
+use crate::backend::AcquireOutcome;
 use crate::cancel::{Bell, CancelToken, deadline_after};
 use crate::client::Client;
 use crate::error::{ErrorCode, LockError};
@@ -65,7 +65,7 @@ impl<'a> Wait<'a> {
             checked,
             begun: Instant::now(),
             end,
-            last: end.max(bounded(deadline_after(client.operation_timeout()))),
+            last: end.max(bounded(deadline_after(client.bounds().operation))),
             attempts: 0,
             retries: 0,
             failure: None,
@@ -76,8 +76,16 @@ impl<'a> Wait<'a> {
         let (client, key, cancel) = (self.flight.client, self.flight.key, self.flight.cancel);
         let lone = self.checked.acquire_timeout.is_zero() || self.checked.retry.max == Some(0);
         // Who finds a line joins it: whoever just arrived is not served before those who wait.
-        if lone || !client.queue().is_waited_for(key) {
+        let entry = if lone {
+            None
+        } else {
+            client.queue().enter(key)
+        };
+        if lone || entry.is_some() {
             if let Some(granted) = self.attempt()? {
+                if let Some(entry) = entry {
+                    entry.granted();
+                }
                 return Ok(granted);
             }
             if lone {
@@ -86,7 +94,10 @@ impl<'a> Wait<'a> {
         }
         let bell = Arc::new(Bell::default());
         let _subscription = cancel.map(|token| token.subscribe(bell.clone()));
-        let place = client.queue().join(key, bell.clone());
+        let place = match entry {
+            Some(entry) => entry.into_place(bell.clone()),
+            None => client.queue().join(key, bell.clone()),
+        };
         if matches!(self.failure, Some(Failure::Trouble(_))) && place.is_first() {
             // A store in trouble is given its time.
             place.begin_attempt();
@@ -128,7 +139,10 @@ impl<'a> Wait<'a> {
     fn attempt(&mut self) -> Result<Option<Granted>, LockError> {
         self.attempts = self.attempts.saturating_add(1);
         // Too little time to blame the store if it runs out.
-        let cut = self.last < deadline_after(self.flight.client.operation_timeout() / 2);
+        let blameless = self
+            .last
+            .checked_sub(self.flight.client.bounds().operation / 2);
+        let cut = self.attempts > 1 && blameless.is_none_or(|at| at < Instant::now());
         match self.flight.attempt(self.last) {
             Ok(AcquireOutcome::Acquired(grant)) => return Ok(Some((grant, self.flight.sent))),
             Ok(AcquireOutcome::Locked(holder)) => self.failure = Some(Failure::Locked(holder)),
@@ -268,14 +282,14 @@ impl<'a> Flight<'a> {
         if !self.in_doubt {
             self.sent = now;
         }
-        let token = CancelToken::family(self.cancel, Some(limit));
+        let narrower = self.client.bounds().token(self.cancel, limit);
+        let cancel = narrower.as_ref().or(self.cancel);
         // Until the store has answered, a panic of its code leaves the outcome unknown too.
         let doubt = Doubt(self);
-        let answer =
-            doubt
-                .0
-                .client
-                .acquire(doubt.0.key, &doubt.0.lock_id, doubt.0.ttl, Some(&token));
+        let answer = doubt
+            .0
+            .client
+            .attempt(doubt.0.key, &doubt.0.lock_id, doubt.0.ttl, cancel);
         std::mem::forget(doubt);
         if let Err(error) = &answer {
             self.in_doubt |= error.may_have_applied();

@@ -5,6 +5,8 @@ mod postgres_server;
 #[path = "support/redis.rs"]
 mod redis_server;
 mod support;
+#[path = "support/verbs.rs"]
+mod verbs;
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -14,9 +16,10 @@ use std::time::Duration;
 use support::{PATIENCE, eventually};
 use syncguard::{
     Absence, AcquireOutcome, Acquired, Backend, CancelToken, Client, ClientOptions, ErrorCode,
-    ExtendOutcome, IncludeRaw, Key, LockEvent, LockId, LockOptions, LookupBy, ReleaseOutcome,
+    ExtendOutcome, IncludeRaw, LockEvent, LockId, LockOptions, LookupBy, ReleaseOutcome,
     TIME_TOLERANCE_MS, Ttl, hash_key,
 };
+use verbs::{id, key};
 
 /// A store of one kind, empty, for one case.
 trait Store: Sized {
@@ -36,14 +39,6 @@ trait Store: Sized {
 const LONG: Duration = Duration::from_secs(60);
 /// A lease that a case waits out. Nothing else happens while it lasts.
 const SHORT: Duration = Duration::from_millis(50);
-
-fn key(text: &str) -> Key {
-    Key::new(text).expect("a legal key")
-}
-
-fn id() -> LockId {
-    LockId::random().expect("randomness")
-}
 
 fn ttl(duration: Duration) -> Ttl {
     Ttl::new(duration).expect("a legal ttl")

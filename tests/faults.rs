@@ -5,6 +5,8 @@
 mod proxy;
 #[path = "support/redis.rs"]
 mod server;
+#[path = "support/verbs.rs"]
+mod verbs;
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -16,9 +18,10 @@ use std::time::{Duration, Instant};
 use proxy::{Address, Mode, Proxy};
 use server::RedisServer;
 use syncguard::{
-    AcquireOutcome, Acquired, Backend, CancelToken, ClientOptions, ErrorCode, Key, LockError,
-    LockId, LookupBy, RedisBackend, Ttl,
+    AcquireOutcome, Backend, CancelToken, ClientOptions, ErrorCode, LockError, LockId, LookupBy,
+    RedisBackend, Ttl,
 };
+use verbs::{granted, id, key};
 
 const TIMEOUT: Duration = Duration::from_millis(300);
 
@@ -33,23 +36,8 @@ fn patient(url: &str) -> RedisBackend {
     RedisBackend::open(url, &options).expect("a good URL")
 }
 
-fn key(text: &str) -> Key {
-    Key::new(text).expect("a legal key")
-}
-
-fn id() -> LockId {
-    LockId::random().expect("randomness")
-}
-
 fn ttl() -> Ttl {
     Ttl::new(Duration::from_secs(600)).expect("a legal ttl")
-}
-
-fn granted(outcome: Result<AcquireOutcome, LockError>) -> Acquired {
-    match outcome {
-        Ok(AcquireOutcome::Acquired(grant)) => grant,
-        other => panic!("not granted: {other:?}"),
-    }
 }
 
 /// Every verb, as something that fails or not.

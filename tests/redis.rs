@@ -5,6 +5,8 @@
 mod proxy;
 #[path = "support/redis.rs"]
 mod server;
+#[path = "support/verbs.rs"]
+mod verbs;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -12,35 +14,13 @@ use std::time::{Duration, Instant};
 use proxy::{Address, Proxy};
 use server::RedisServer;
 use syncguard::{
-    Absence, AcquireOutcome, Acquired, Backend, CancelToken, ClientOptions, ErrorCode,
-    ExtendOutcome, Key, LockError, LockId, LookupBy, RedisBackend, ReleaseOutcome, Ttl,
+    Absence, AcquireOutcome, Backend, CancelToken, ClientOptions, ErrorCode, ExtendOutcome, Key,
+    LockId, LookupBy, RedisBackend, ReleaseOutcome,
 };
+use verbs::{code, granted, id, key, ttl};
 
 fn open(url: &str) -> RedisBackend {
     RedisBackend::open(url, &ClientOptions::new()).expect("a good URL")
-}
-
-fn key(text: &str) -> Key {
-    Key::new(text).expect("a legal key")
-}
-
-fn id() -> LockId {
-    LockId::random().expect("randomness")
-}
-
-fn ttl(ms: u64) -> Ttl {
-    Ttl::new(Duration::from_millis(ms)).expect("a legal ttl")
-}
-
-fn granted(outcome: Result<AcquireOutcome, LockError>) -> Acquired {
-    match outcome {
-        Ok(AcquireOutcome::Acquired(grant)) => grant,
-        other => panic!("not granted: {other:?}"),
-    }
-}
-
-fn code<T: std::fmt::Debug>(result: Result<T, LockError>) -> ErrorCode {
-    result.expect_err("an error").code()
 }
 
 #[test]

@@ -1,13 +1,17 @@
 //! The SQLite store through the `Backend` trait: verbs, what is in the file, wrong files, bounded waits.
 
+#[path = "support/verbs.rs"]
+mod verbs;
+
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 use syncguard::{
-    Absence, AcquireOutcome, Acquired, Backend, CancelToken, ClientOptions, ErrorCode,
-    ExtendOutcome, Key, LockError, LockId, LookupBy, MAX_FENCE, ReleaseOutcome, SqliteBackend, Ttl,
+    Absence, AcquireOutcome, Backend, CancelToken, ClientOptions, ErrorCode, ExtendOutcome,
+    LookupBy, MAX_FENCE, ReleaseOutcome, SqliteBackend,
 };
+use verbs::{code, granted, id, key, ttl};
 
 struct Store {
     _dir: tempfile::TempDir,
@@ -31,29 +35,6 @@ fn store() -> Store {
         _dir: dir,
         path,
     }
-}
-
-fn key(text: &str) -> Key {
-    Key::new(text).expect("a key")
-}
-
-fn id() -> LockId {
-    LockId::random().expect("an id")
-}
-
-fn ttl(ms: u64) -> Ttl {
-    Ttl::new(Duration::from_millis(ms)).expect("a ttl")
-}
-
-fn granted(outcome: Result<AcquireOutcome, LockError>) -> Acquired {
-    match outcome {
-        Ok(AcquireOutcome::Acquired(grant)) => grant,
-        other => panic!("not granted: {other:?}"),
-    }
-}
-
-fn code<T: std::fmt::Debug>(result: Result<T, LockError>) -> ErrorCode {
-    result.expect_err("an error").code()
 }
 
 const MINUTE: u64 = 60_000;

@@ -2,6 +2,9 @@
 //!
 //! The processes are this test binary again, told by the environment which part to play.
 
+#[path = "support/verbs.rs"]
+mod verbs;
+
 use std::collections::{BTreeMap, HashSet};
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -11,8 +14,9 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use syncguard::{
-    AcquireOutcome, Backend, ClientOptions, ErrorCode, Key, LockError, LockId, SqliteBackend, Ttl,
+    AcquireOutcome, Backend, ClientOptions, ErrorCode, LockError, LockId, SqliteBackend,
 };
+use verbs::{key, ttl};
 
 const PART: &str = "SYNCGUARD_TEST_PART";
 const DIR: &str = "SYNCGUARD_TEST_DIR";
@@ -23,14 +27,6 @@ fn open(dir: &Path) -> SqliteBackend {
     let options = ClientOptions::new().operation_timeout(PATIENCE);
     SqliteBackend::open(&format!("sqlite:{}/locks.db", dir.display()), &options)
         .expect("a good URL")
-}
-
-fn key(text: &str) -> Key {
-    Key::new(text).expect("a key")
-}
-
-fn ttl(ms: u64) -> Ttl {
-    Ttl::new(Duration::from_millis(ms)).expect("a ttl")
 }
 
 const MINUTE: u64 = 60_000;

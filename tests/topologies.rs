@@ -4,6 +4,8 @@
 #[path = "support/redis.rs"]
 mod server;
 mod support;
+#[path = "support/verbs.rs"]
+mod verbs;
 
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -14,10 +16,11 @@ use nix::unistd::Pid;
 use server::{Link, RedisServer, Value, free_port};
 use support::best_of_three;
 use syncguard::{
-    AcquireOutcome, Acquired, Backend, Client, ClientOptions, ErrorCode, ExtendOutcome, Key,
-    LockError, LockId, LockOptions, LookupBy, RedisBackend, Ttl,
+    AcquireOutcome, Acquired, Backend, Client, ClientOptions, ErrorCode, ExtendOutcome, LockError,
+    LockId, LockOptions, LookupBy, RedisBackend, Ttl,
 };
 use tempfile::TempDir;
+use verbs::{granted, id, key};
 
 /// A failover and a cluster that forms take seconds, on a busy machine many.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -25,23 +28,8 @@ const TTL: Duration = Duration::from_secs(60);
 /// What a busy machine may add to a bound.
 const SLACK: Duration = Duration::from_millis(500);
 
-fn key(text: &str) -> Key {
-    Key::new(text).expect("a legal key")
-}
-
-fn id() -> LockId {
-    LockId::random().expect("randomness")
-}
-
 fn ttl() -> Ttl {
     Ttl::new(TTL).expect("a legal ttl")
-}
-
-fn granted(outcome: Result<AcquireOutcome, LockError>) -> Acquired {
-    match outcome {
-        Ok(AcquireOutcome::Acquired(grant)) => grant,
-        other => panic!("not granted: {other:?}"),
-    }
 }
 
 #[track_caller]

@@ -221,9 +221,9 @@ pub unsafe extern "C" fn syncguard_guard_wait_lost(
 ///
 /// @param ttl_ms  at least 1, at most ten years.
 /// @param cancel  NULL, or ends the call.
-/// @return OK, still held; ABSENT, it was lost or released, which needs no I/O once known; INVALID_ARGUMENT for NULL or a bad ttl;
-/// ABORTED also if a release ended it in flight; below zero as said of each, after which the lease counts as the shorter of what it
-/// was and what was asked for.
+/// @return OK, still held; ABSENT, it was lost or released, also in the middle of this call, which needs no I/O once known;
+/// INVALID_ARGUMENT for NULL or a bad ttl; below zero as said of each, after which the lease counts as the shorter of what it was
+/// and what was asked for.
 /// Threads: any. Waits for a renewal under way; blocks up to the operation timeout.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn syncguard_guard_extend(

@@ -4,6 +4,7 @@
 //	round <n>                               n cycles: nanoseconds for all of them
 //	cycles <callers> <ms>                   ok <cycles> <ns> <p50 ns> <p99 ns>
 //	contend <callers> <hold µs> <ms> <wait> ok <grants> <ns> <handoffs> <p50 ns> <p99 ns> <fewest> <most> <gave up>
+//	handoff …                               the same, with callers that let others go first
 //	burst <callers> <hold µs> <wait>        ok <ns until drained> <gave up>
 //	wait <callers> <wait>                   ok, while all of them wait for a lock that is held
 //
@@ -60,20 +61,20 @@ func waiting(word string) []syncguard.LockOption {
 	return nil
 }
 
-// rivals have a client each, as programs on several machines have. Their connections are made before anything is measured.
+// rivals share one client, as the goroutines of a program do. Its connections are made before anything is measured.
 func rivals(url string, count int, key, wait string) ([]*caller, error) {
+	client, err := syncguard.Open(url, syncguard.WithPoolSize(count+1))
+	if err != nil {
+		return nil, err
+	}
 	var all []*caller
 	for i := 0; i < count; i++ {
-		client, err := syncguard.Open(url, syncguard.WithPoolSize(2))
-		if err != nil {
-			return nil, err
-		}
-		if _, err := client.IsLocked(ctx, key); err != nil {
-			return nil, err
-		}
 		all = append(all, &caller{client: client, key: key, options: waiting(wait)})
 	}
-	return all, nil
+	return all, each(all, func(_ int, c *caller) error {
+		_, err := c.client.IsLocked(ctx, key)
+		return err
+	})
 }
 
 func at(sorted []float64, part float64) float64 {
@@ -138,12 +139,13 @@ func cycle(c *caller) error {
 	return c.release()
 }
 
-func contend(callers []*caller, hold, d time.Duration) ([]float64, error) {
+// contend has everybody come back at once; with polite, whoever has released comes back after another's grant.
+func contend(callers []*caller, hold, d time.Duration, polite bool) ([]float64, error) {
 	var mu sync.Mutex
 	by := -1
 	var released time.Time
 	var handoffs []float64
-	var gaveUp atomic.Int64
+	var gaveUp, total atomic.Int64
 	grants := make([]float64, len(callers))
 	end := time.Now().Add(d)
 	err := each(callers, func(me int, c *caller) error {
@@ -166,6 +168,7 @@ func contend(callers []*caller, hold, d time.Duration) ([]float64, error) {
 			}
 			mu.Unlock()
 			grants[me]++
+			mine := total.Add(1)
 			time.Sleep(hold)
 			mu.Lock()
 			by, released = me, time.Now()
@@ -173,16 +176,19 @@ func contend(callers []*caller, hold, d time.Duration) ([]float64, error) {
 			if err := c.release(); err != nil {
 				return err
 			}
+			for polite && total.Load() == mine && time.Now().Before(end) {
+				time.Sleep(50 * time.Microsecond)
+			}
 		}
 		return nil
 	})
 	sort.Float64s(handoffs)
-	total, fewest, most := 0.0, math.Inf(1), 0.0
+	sum, fewest, most := 0.0, math.Inf(1), 0.0
 	for _, g := range grants {
-		total += g
+		sum += g
 		fewest, most = math.Min(fewest, g), math.Max(most, g)
 	}
-	return []float64{total, float64(d), float64(len(handoffs)), at(handoffs, 0.5), at(handoffs, 0.99), fewest, most, float64(gaveUp.Load())}, err
+	return []float64{sum, float64(d), float64(len(handoffs)), at(handoffs, 0.5), at(handoffs, 0.99), fewest, most, float64(gaveUp.Load())}, err
 }
 
 func burst(callers []*caller, hold time.Duration) ([]float64, error) {
@@ -238,7 +244,7 @@ func (w *worker) answer(words []string) ([]float64, error) {
 			callers = append(callers, &caller{client: w.shared, key: fmt.Sprintf("bench-%08d", i)})
 		}
 		return cycles(callers, time.Duration(n(2))*time.Millisecond)
-	case "contend", "burst", "wait":
+	case "contend", "handoff", "burst", "wait":
 		count := n(1)
 		if words[0] == "wait" {
 			count++
@@ -249,11 +255,11 @@ func (w *worker) answer(words []string) ([]float64, error) {
 		}
 		hold := time.Duration(n(2)) * time.Microsecond
 		switch words[0] {
-		case "contend":
-			defer closeAll(callers)
-			return contend(callers, hold, time.Duration(n(3))*time.Millisecond)
+		case "contend", "handoff":
+			defer callers[0].client.Close()
+			return contend(callers, hold, time.Duration(n(3))*time.Millisecond, words[0] == "handoff")
 		case "burst":
-			defer closeAll(callers)
+			defer callers[0].client.Close()
 			return burst(callers, hold)
 		}
 		if granted, err := callers[0].acquire(); !granted {
@@ -265,12 +271,6 @@ func (w *worker) answer(words []string) ([]float64, error) {
 		return nil, nil
 	}
 	return nil, fmt.Errorf("no such request: %v", words)
-}
-
-func closeAll(callers []*caller) {
-	for _, c := range callers {
-		_ = c.client.Close()
-	}
 }
 
 func main() {

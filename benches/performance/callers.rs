@@ -1,0 +1,333 @@
+//! Those of the contenders that live in this program: the floor, ourselves, and the peers that are SQL alone.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rusqlite::Connection;
+use syncguard::{
+    AcquireOutcome, Backend, Backoff, Client, ClientOptions, ErrorCode, Guard, Jitter, Key, LockId,
+    LockOptions, Ttl,
+};
+
+use super::pgraw::{Advisory, EightTrips, Session};
+use super::session::{Protocol, Recording};
+use super::sqlite;
+
+/// One who takes a lock and gives it back.
+pub trait Caller: Send {
+    /// Whether it was granted; false if the caller's own patience ended.
+    fn acquire(&mut self) -> Result<bool, String>;
+    fn release(&mut self) -> Result<(), String>;
+}
+
+/// How callers wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// What the library does if nothing is said.
+    Default,
+    /// A try every two milliseconds, without end.
+    Tuned,
+    /// The default pace, without end.
+    Patient,
+}
+
+impl Wait {
+    pub fn parse(word: &str) -> Result<Self, String> {
+        match word {
+            "default" => Ok(Self::Default),
+            "tuned" => Ok(Self::Tuned),
+            "patient" => Ok(Self::Patient),
+            other => Err(format!("no such way to wait: {other}")),
+        }
+    }
+
+    pub fn options(self) -> LockOptions {
+        let long = Duration::from_secs(600);
+        match self {
+            Self::Default => LockOptions::new(),
+            Self::Patient => LockOptions::new().acquire_timeout(long),
+            Self::Tuned => LockOptions::new()
+                .acquire_timeout(long)
+                .retry_delay(Duration::from_millis(2))
+                .backoff(Backoff::Fixed)
+                .jitter(Jitter::Full),
+        }
+    }
+}
+
+/// A way to lock. `kind` is `floor`, `verbs`, `lock`, `advisory` or `eight-trips`; the URL says where.
+pub struct Contender {
+    kind: String,
+    url: String,
+    recording: Option<Arc<Recording>>,
+}
+
+impl Contender {
+    pub fn new(kind: &str, url: &str) -> Result<Self, String> {
+        let recording = match (kind, Target::of(url)) {
+            ("floor", Target::Redis(socket)) => Some(Recording::make(
+                Protocol::Redis,
+                &socket,
+                0,
+                TTL,
+                &ClientOptions::new(),
+            )?),
+            ("floor", Target::Postgres(socket, port)) => Some(Recording::make(
+                Protocol::Postgres,
+                &socket,
+                port,
+                TTL,
+                &ClientOptions::new(),
+            )?),
+            _ => None,
+        };
+        Ok(Self {
+            kind: kind.to_owned(),
+            url: url.to_owned(),
+            recording: recording.map(Arc::new),
+        })
+    }
+
+    /// Callers of keys of their own that share one client, as the threads of a program do.
+    pub fn crowd(&self, count: usize) -> Result<Vec<Box<dyn Caller>>, String> {
+        let client = self.client(count + 1)?;
+        (0..count)
+            .map(|i| self.caller(&client, &key(i), i, None))
+            .collect()
+    }
+
+    /// Callers of one key that share one client, or have one each.
+    pub fn rivals(
+        &self,
+        count: usize,
+        key: &str,
+        wait: Wait,
+    ) -> Result<Vec<Box<dyn Caller>>, String> {
+        let shared = self.client(count + 1)?;
+        // As many connections as callers, made now and not in the first rush.
+        let name = Key::new(key).map_err(|e| e.to_string())?;
+        std::thread::scope(|scope| {
+            let looks: Vec<_> = (0..count)
+                .map(|_| scope.spawn(|| shared.is_locked(&name, None)))
+                .collect();
+            looks
+                .into_iter()
+                .all(|look| matches!(look.join(), Ok(Ok(_))))
+                .then_some(())
+        })
+        .ok_or("the store cannot be reached")?;
+        (0..count)
+            .map(|i| {
+                let client = if self.kind == "apart" {
+                    self.client(2)?
+                } else {
+                    shared.clone()
+                };
+                self.caller(&client, key, i, Some(wait))
+            })
+            .collect()
+    }
+
+    pub fn client(&self, pool: usize) -> Result<Client, String> {
+        Client::open_with(&self.url, &ClientOptions::new().pool_size(pool))
+            .map_err(|e| e.to_string())
+    }
+
+    fn caller(
+        &self,
+        client: &Client,
+        key: &str,
+        number: usize,
+        wait: Option<Wait>,
+    ) -> Result<Box<dyn Caller>, String> {
+        let bare = |e: String| format!("{}: {e}", self.kind);
+        let mut caller: Box<dyn Caller> = match (&*self.kind, Target::of(&self.url)) {
+            ("verbs", _) => Box::new(Verbs::new(client.clone(), key)?),
+            ("lock" | "apart", _) => Box::new(Locks {
+                client: client.clone(),
+                key: key.to_owned(),
+                options: wait.unwrap_or(Wait::Default).options(),
+                guard: None,
+            }),
+            ("floor", Target::Sqlite(path)) => Box::new(Statements::new(&path, key)?),
+            ("floor", Target::Redis(socket) | Target::Postgres(socket, _)) => {
+                let recording = self.recording.as_ref().ok_or("no recording")?;
+                Box::new(recording.open(&socket, number).map_err(bare)?)
+            }
+            ("advisory", Target::Postgres(socket, _)) => Box::new(Advisory {
+                session: Session::open(&socket)?,
+                key: key.to_owned(),
+            }),
+            ("eight-trips", Target::Postgres(socket, _)) => {
+                Box::new(EightTrips::new(Session::open(&socket)?, key.to_owned())?)
+            }
+            _ => return Err(format!("no contender {} on {}", self.kind, self.url)),
+        };
+        // Connections are made now and not in the first measured cycle.
+        match wait {
+            None => {
+                caller.acquire()?;
+                caller.release()?;
+            }
+            Some(_) => {
+                let key = Key::new(key).map_err(|e| e.to_string())?;
+                client.is_locked(&key, None).map_err(|e| e.to_string())?;
+            }
+        }
+        Ok(caller)
+    }
+}
+
+pub const TTL: Duration = Duration::from_secs(30);
+
+pub fn key(number: usize) -> String {
+    format!("bench-{number:08}")
+}
+
+/// Lock ids made before anything is measured, for those who are handed theirs.
+pub fn ids() -> Result<Vec<LockId>, String> {
+    (0..256)
+        .map(|_| LockId::random().map_err(|e| e.to_string()))
+        .collect()
+}
+
+enum Target {
+    Redis(PathBuf),
+    Postgres(PathBuf, u16),
+    Sqlite(PathBuf),
+}
+
+impl Target {
+    fn of(url: &str) -> Self {
+        if let Some(path) = url.strip_prefix("redis+unix://") {
+            let path = path.split('?').next().unwrap_or_default();
+            return Self::Redis(path.into());
+        }
+        if let Some(path) = url.strip_prefix("sqlite:") {
+            return Self::Sqlite(path.into());
+        }
+        let part = |name: &str| {
+            let query = url.split_once('?').map_or("", |(_, q)| q);
+            query
+                .split('&')
+                .find_map(|p| p.strip_prefix(name)?.strip_prefix('='))
+                .unwrap_or_default()
+        };
+        let socket = Path::new(part("host")).join(format!(".s.PGSQL.{}", part("port")));
+        Self::Postgres(socket, part("port").parse().unwrap_or(0))
+    }
+}
+
+/// The verbs of the library.
+pub struct Verbs<B> {
+    store: B,
+    key: Key,
+    ttl: Ttl,
+    ids: Vec<LockId>,
+    next: usize,
+}
+
+impl<B: Backend> Verbs<B> {
+    pub fn new(store: B, key: &str) -> Result<Self, String> {
+        Ok(Self {
+            store,
+            key: Key::new(key).map_err(|e| e.to_string())?,
+            ttl: Ttl::new(TTL).map_err(|e| e.to_string())?,
+            ids: ids()?,
+            next: 0,
+        })
+    }
+}
+
+impl<B: Backend> Caller for Verbs<B> {
+    fn acquire(&mut self) -> Result<bool, String> {
+        self.next = (self.next + 1) % self.ids.len();
+        let id = &self.ids[self.next];
+        match self.store.acquire(&self.key, id, self.ttl, None) {
+            Ok(AcquireOutcome::Acquired(_)) => Ok(true),
+            Ok(AcquireOutcome::Locked(_)) => Ok(false),
+            Err(e) => Err(e.to_string()),
+        }
+    }
+
+    fn release(&mut self) -> Result<(), String> {
+        match self.store.release(&self.ids[self.next], None) {
+            Ok(outcome) if outcome.is_released() => Ok(()),
+            other => Err(format!("release: {other:?}")),
+        }
+    }
+}
+
+/// `lock()`, and the guard's drop.
+struct Locks {
+    client: Client,
+    key: String,
+    options: LockOptions,
+    guard: Option<Guard>,
+}
+
+impl Caller for Locks {
+    fn acquire(&mut self) -> Result<bool, String> {
+        match self.client.lock_with(&self.key, &self.options) {
+            Ok(guard) => {
+                self.guard = Some(guard);
+                Ok(true)
+            }
+            Err(e) if e.code() == ErrorCode::AcquisitionTimeout => Ok(false),
+            Err(e) => Err(e.to_string()),
+        }
+    }
+
+    fn release(&mut self) -> Result<(), String> {
+        match self.guard.take() {
+            Some(guard) if !guard.is_lost() => Ok(()),
+            _ => Err("the guard was lost".to_owned()),
+        }
+    }
+}
+
+/// SQLite without the library.
+struct Statements {
+    connection: Connection,
+    key: String,
+    fence_key: String,
+    ids: Vec<LockId>,
+    next: usize,
+}
+
+impl Statements {
+    fn new(path: &Path, key: &str) -> Result<Self, String> {
+        let connection = sqlite::connect(path);
+        connection
+            .busy_timeout(Duration::from_secs(30))
+            .map_err(|e| e.to_string())?;
+        // The library's side has the same file, and keys of its own.
+        let key = format!("{key}-bare");
+        Ok(Self {
+            connection,
+            fence_key: format!("fence:{key}"),
+            key,
+            ids: ids()?,
+            next: 0,
+        })
+    }
+}
+
+impl Caller for Statements {
+    fn acquire(&mut self) -> Result<bool, String> {
+        self.next = (self.next + 1) % self.ids.len();
+        sqlite::acquire(
+            &self.connection,
+            &self.key,
+            &self.fence_key,
+            &self.ids[self.next],
+        );
+        Ok(true)
+    }
+
+    fn release(&mut self) -> Result<(), String> {
+        sqlite::release(&self.connection, &self.key, &self.ids[self.next]);
+        Ok(())
+    }
+}

@@ -1,0 +1,125 @@
+//! Eight callers, one key, held for a millisecond; and eight that come at once.
+
+use super::chart::{self, Bar};
+use super::contenders::Entry;
+use super::pin::Place;
+use super::stats::Figure;
+use super::uncontended::{start, turns};
+use super::{Bench, Server};
+
+const CALLERS: usize = 8;
+const HOLD_US: u64 = 1_000;
+
+pub fn measure(bench: &mut Bench, server: &Server<'_>, entries: &[Entry]) {
+    let entries: Vec<Entry> = entries.iter().filter(|e| e.waits).cloned().collect();
+    let mut running = start(bench, &entries);
+    server.pin(&bench.cores, Place::Apart);
+    // One line per contender and way to wait.
+    let lines: Vec<(usize, &str)> = running
+        .iter()
+        .enumerate()
+        .flat_map(|(i, r)| {
+            let tuned = r.entry.tunes.then_some((i, "tuned"));
+            [(i, "default")].into_iter().chain(tuned)
+        })
+        .collect();
+    let mut loops: Vec<Vec<Vec<f64>>> = vec![Vec::new(); lines.len()];
+    let mut bursts = loops.clone();
+    let mut polite = loops.clone();
+    for round in 0..bench.plan.rounds {
+        for n in turns(lines.len(), round) {
+            let (i, wait) = lines[n];
+            running[i].pin(&bench.cores, Place::Apart);
+            let time = bench.plan.contend_time.as_millis();
+            let asked = [
+                (
+                    &mut polite,
+                    format!("handoff {CALLERS} {HOLD_US} {time} {wait}"),
+                    8,
+                ),
+                (
+                    &mut loops,
+                    format!("contend {CALLERS} {HOLD_US} {time} {wait}"),
+                    8,
+                ),
+                (&mut bursts, format!("burst {CALLERS} {HOLD_US} {wait}"), 2),
+            ];
+            for (into, request, numbers) in asked {
+                match running[i].ask(&request) {
+                    Ok(answer) if answer.len() == numbers => into[n].push(answer),
+                    Ok(answer) => bench
+                        .page
+                        .trouble(format!("{}: answered {answer:?}", running[i].entry.name)),
+                    Err(e) => bench.page.trouble(e),
+                }
+            }
+        }
+    }
+    bench.page.heading(4, server.name);
+    let mut bars = Vec::new();
+    let mut rows = Vec::new();
+    for (n, (i, wait)) in lines.iter().enumerate() {
+        let entry = &running[*i].entry;
+        let figure = |of: &dyn Fn(&Vec<f64>) -> f64, all: &[Vec<f64>]| {
+            let values: Vec<f64> = all.iter().map(of).filter(|v| v.is_finite()).collect();
+            Figure::of(&values)
+        };
+        let looped = &loops[n];
+        let label = if entry.tunes {
+            format!("{}, {wait}", entry.name)
+        } else {
+            entry.name.to_owned()
+        };
+        let drained = figure(&|b| b[0] / 1e6, &bursts[n]);
+        let show = |f: Figure| {
+            if f.median.is_finite() {
+                f.show()
+            } else {
+                "–".to_owned()
+            }
+        };
+        rows.push(vec![
+            label.clone(),
+            show(figure(&|l| l[0] / l[1] * 1e9, &polite[n])),
+            show(figure(&|l| l[3] / 1e6, &polite[n])),
+            show(figure(&|l| l[4] / 1e6, &polite[n])),
+            show(drained),
+            show(figure(&|l| l[0] / l[1] * 1e9, looped)),
+            show(figure(&|l| l[5], looped)),
+            show(figure(&|l| l[6], looped)),
+            show(figure(&|l| l[7], looped)),
+        ]);
+        bars.push(Bar {
+            label,
+            role: entry.role,
+            figure: figure(&|l| l[3] / 1e6, &polite[n]),
+        });
+    }
+    bench.page.table(
+        &[
+            "contender",
+            "grants/s",
+            "handoff p50 ms",
+            "handoff p99 ms",
+            "burst of 8 drained, ms",
+            "greedy: grants/s",
+            "fewest per caller",
+            "most per caller",
+            "gave up",
+        ],
+        &rows,
+    );
+    let title = format!(
+        "{}: from one's release to another's grant (p50)",
+        server.name
+    );
+    let svg = chart::bars(&title, "ms, less is better", &bars, true);
+    bench.page.chart(
+        &format!(
+            "{}-handoff",
+            server.name.split(' ').next().unwrap_or("x").to_lowercase()
+        ),
+        &title,
+        svg,
+    );
+}

@@ -1,0 +1,98 @@
+//! What the figures were measured on.
+
+use std::fs::{self, File};
+use std::io::{Seek, Write};
+use std::path::Path;
+use std::process::Command;
+use std::time::Instant;
+
+use super::stats::Figure;
+
+pub fn facts() -> Vec<(String, String)> {
+    let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let field = |name: &str| {
+        cpu.lines()
+            .find(|l| l.starts_with(name))
+            .and_then(|l| l.split_once(':'))
+            .map_or("?", |(_, v)| v.trim())
+            .to_owned()
+    };
+    let cores = cpu.lines().filter(|l| l.starts_with("processor")).count();
+    let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let kib: u64 = memory
+        .lines()
+        .find_map(|l| {
+            l.strip_prefix("MemTotal:")?
+                .trim()
+                .strip_suffix(" kB")?
+                .trim()
+                .parse()
+                .ok()
+        })
+        .unwrap_or(0);
+    let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let mut facts = vec![
+        (
+            "CPU".to_owned(),
+            format!(
+                "{}, {cores} cores, {} MHz",
+                field("model name"),
+                field("cpu MHz")
+            ),
+        ),
+        (
+            "memory".to_owned(),
+            format!("{:.1} GiB", kib as f64 / 1048576.0),
+        ),
+        ("kernel".to_owned(), line("uname", &["-srm"])),
+        (
+            "load before the run".to_owned(),
+            load.split_whitespace()
+                .take(3)
+                .collect::<Vec<_>>()
+                .join(" "),
+        ),
+        ("syncguard".to_owned(), revision()),
+        ("rustc".to_owned(), line("rustc", &["--version"])),
+    ];
+    for (name, program, args) in [
+        ("Python", "python3", vec!["--version"]),
+        ("Node", "node", vec!["--version"]),
+        ("Go", "go", vec!["version"]),
+    ] {
+        facts.push((name.to_owned(), line(program, &args)));
+    }
+    facts
+}
+
+fn revision() -> String {
+    let commit = line("git", &["rev-parse", "--short=12", "HEAD"]);
+    format!("{} ({commit})", env!("CARGO_PKG_VERSION"))
+}
+
+fn line(program: &str, args: &[&str]) -> String {
+    Command::new(program)
+        .args(args)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .ok()
+        .filter(|o| o.status.success())
+        .map_or("not there".to_owned(), |o| {
+            String::from_utf8_lossy(&o.stdout).trim().to_owned()
+        })
+}
+
+/// Microseconds that `fdatasync` of one page takes in this directory.
+pub fn fsync(dir: &Path) -> Result<Figure, String> {
+    let text = |e: std::io::Error| e.to_string();
+    let mut file: File = tempfile::tempfile_in(dir).map_err(text)?;
+    let mut times = Vec::new();
+    for _ in 0..50 {
+        file.rewind().map_err(text)?;
+        file.write_all(&[7; 8192]).map_err(text)?;
+        let begun = Instant::now();
+        file.sync_data().map_err(text)?;
+        times.push(begun.elapsed().as_secs_f64() * 1e6);
+    }
+    Ok(Figure::of(&times))
+}

@@ -1,0 +1,353 @@
+//! The floor: what the library says to the server, said again without the library.
+//!
+//! A relay between the library and the server writes down one steady cycle byte for byte. The floor sends these bytes on a
+//! blocking unix socket, with one write and one read per call, and puts in another lock id each time.
+
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use syncguard::{
+    AcquireOutcome, Backend, ClientOptions, Key, LockId, PostgresBackend, RedisBackend, Ttl,
+};
+
+use super::callers::{Caller, ids};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    Redis,
+    Postgres,
+}
+
+/// The key that is recorded; another of the same length takes its place.
+const KEY: &str = "bench-00000000";
+
+/// One request and the number of answers that end it.
+#[derive(Clone, Debug)]
+struct Exchange {
+    request: Vec<u8>,
+    answers: usize,
+}
+
+/// One recorded session: how it begins, and one cycle.
+pub struct Recording {
+    protocol: Protocol,
+    id: String,
+    setup: Vec<Exchange>,
+    acquire: Exchange,
+    release: Exchange,
+}
+
+impl Recording {
+    /// Records the library on a server that listens on `socket`; `port` only gives a Postgres socket its name.
+    pub fn make(
+        protocol: Protocol,
+        socket: &Path,
+        port: u16,
+        ttl: Duration,
+        options: &ClientOptions,
+    ) -> Result<Self, String> {
+        let dir = tempfile::tempdir().map_err(|e| e.to_string())?;
+        let (relay, url) = match protocol {
+            Protocol::Redis => {
+                let path = dir.path().join("s");
+                let url = format!("redis+unix://{}", path.display());
+                (path, url)
+            }
+            Protocol::Postgres => (
+                dir.path().join(format!(".s.PGSQL.{port}")),
+                format!(
+                    "postgres://postgres@/postgres?host={}&port={port}",
+                    dir.path().display()
+                ),
+            ),
+        };
+        let listener = UnixListener::bind(&relay).map_err(|e| e.to_string())?;
+        let socket = socket.to_owned();
+        let writer = std::thread::spawn(move || relay_one(&listener, &socket));
+        let backend: Box<dyn Backend> = match protocol {
+            Protocol::Redis => {
+                Box::new(RedisBackend::open(&url, options).map_err(|e| e.to_string())?)
+            }
+            Protocol::Postgres => {
+                Box::new(PostgresBackend::open(&url, options).map_err(|e| e.to_string())?)
+            }
+        };
+        let id = LockId::random().map_err(|e| e.to_string())?;
+        let key = Key::new(KEY).map_err(|e| e.to_string())?;
+        let ttl = Ttl::new(ttl).map_err(|e| e.to_string())?;
+        // The first cycles connect and load; the last is what every further one looks like.
+        for _ in 0..3 {
+            match backend.acquire(&key, &id, ttl, None) {
+                Ok(AcquireOutcome::Acquired(_)) => {}
+                other => return Err(format!("recording: {other:?}")),
+            }
+            let _ = backend.release(&id, None).map_err(|e| e.to_string())?;
+        }
+        drop(backend);
+        let exchanges = writer
+            .join()
+            .map_err(|_| "the relay died")?
+            .map_err(|e| e.to_string())?;
+        let mut setup: Vec<Exchange> = exchanges
+            .into_iter()
+            .map(|(request, reply)| Exchange {
+                request,
+                answers: protocol.answers(&reply),
+            })
+            .collect();
+        let release = setup.pop().ok_or("nothing was recorded")?;
+        let acquire = setup.pop().ok_or("too little was recorded")?;
+        Ok(Self {
+            protocol,
+            id: id.as_str().to_owned(),
+            setup,
+            acquire,
+            release,
+        })
+    }
+
+    /// What one acquire of another key and id looks like, for filling a store.
+    pub fn acquire_of(&self, number: u64) -> Vec<u8> {
+        let key = format!("other-{number:08}");
+        let id = format!("{number:022}");
+        let request = replaced(&self.acquire.request, KEY.as_bytes(), key.as_bytes());
+        replaced(&request, self.id.as_bytes(), id.as_bytes())
+    }
+
+    pub fn open(self: &Arc<Self>, socket: &Path, number: usize) -> Result<Replay, String> {
+        let mut replay = Replay {
+            recording: Arc::clone(self),
+            stream: UnixStream::connect(socket).map_err(|e| e.to_string())?,
+            acquire: Patched::default(),
+            release: Patched::default(),
+            ids: ids()?,
+            next: 0,
+            input: vec![0; 16 * 1024],
+        };
+        let key = format!("bench-{number:08}");
+        for step in &self.setup {
+            let request = replaced(&step.request, KEY.as_bytes(), key.as_bytes());
+            replay.exchange(&request, step.answers)?;
+        }
+        replay.acquire = Patched::new(&self.acquire.request, &key, &self.id);
+        replay.release = Patched::new(&self.release.request, &key, &self.id);
+        Ok(replay)
+    }
+}
+
+/// A request and where in it the lock id stands.
+#[derive(Default)]
+struct Patched {
+    bytes: Vec<u8>,
+    ids: Vec<usize>,
+}
+
+impl Patched {
+    fn new(request: &[u8], key: &str, id: &str) -> Self {
+        let bytes = replaced(request, KEY.as_bytes(), key.as_bytes());
+        Self {
+            ids: places(&bytes, id.as_bytes()),
+            bytes,
+        }
+    }
+
+    fn put(&mut self, id: &str) {
+        for at in &self.ids {
+            self.bytes[*at..*at + id.len()].copy_from_slice(id.as_bytes());
+        }
+    }
+}
+
+/// A caller that has no library.
+pub struct Replay {
+    recording: Arc<Recording>,
+    stream: UnixStream,
+    acquire: Patched,
+    release: Patched,
+    ids: Vec<LockId>,
+    next: usize,
+    input: Vec<u8>,
+}
+
+impl Replay {
+    fn exchange(&mut self, request: &[u8], answers: usize) -> Result<usize, String> {
+        self.stream.write_all(request).map_err(|e| e.to_string())?;
+        self.answer(answers)
+    }
+
+    fn answer(&mut self, answers: usize) -> Result<usize, String> {
+        let mut filled = 0;
+        loop {
+            match self.stream.read(&mut self.input[filled..]) {
+                Ok(0) | Err(_) => return Err("the server hung up on the floor".to_owned()),
+                Ok(n) => filled += n,
+            }
+            let protocol = self.recording.protocol;
+            if protocol.answers(&self.input[..filled]) >= answers {
+                return Ok(filled);
+            }
+            if filled == self.input.len() {
+                self.input.resize(filled * 2, 0);
+            }
+        }
+    }
+}
+
+impl Caller for Replay {
+    fn acquire(&mut self) -> Result<bool, String> {
+        self.next = (self.next + 1) % self.ids.len();
+        let id = self.ids[self.next];
+        self.acquire.put(id.as_str());
+        self.release.put(id.as_str());
+        self.stream
+            .write_all(&self.acquire.bytes)
+            .map_err(|e| e.to_string())?;
+        let n = self.answer(self.recording.acquire.answers)?;
+        self.recording
+            .protocol
+            .check(&self.input[..n], b"*3\r\n:1\r\n")?;
+        Ok(true)
+    }
+
+    fn release(&mut self) -> Result<(), String> {
+        self.stream
+            .write_all(&self.release.bytes)
+            .map_err(|e| e.to_string())?;
+        let n = self.answer(self.recording.release.answers)?;
+        self.recording.protocol.check(&self.input[..n], b":1\r\n")
+    }
+}
+
+impl Protocol {
+    /// How many whole answers these bytes hold: replies of Redis, `ReadyForQuery` of Postgres.
+    pub fn answers(self, bytes: &[u8]) -> usize {
+        let mut rest = bytes;
+        let mut count = 0;
+        match self {
+            Self::Redis => {
+                while let Some(used) = skip_reply(rest) {
+                    rest = &rest[used..];
+                    count += 1;
+                }
+            }
+            Self::Postgres => {
+                while let Some((kind, used)) = message(rest) {
+                    rest = &rest[used..];
+                    count += usize::from(kind == b'Z');
+                }
+            }
+        }
+        count
+    }
+
+    /// Whether a reply is the good one.
+    fn check(self, bytes: &[u8], redis: &[u8]) -> Result<(), String> {
+        let good = match self {
+            Self::Redis => bytes.starts_with(redis),
+            Self::Postgres => {
+                let mut rest = bytes;
+                let mut good = true;
+                while let Some((kind, used)) = message(rest) {
+                    rest = &rest[used..];
+                    good &= kind != b'E';
+                }
+                good
+            }
+        };
+        if good {
+            return Ok(());
+        }
+        Err(format!(
+            "the floor was refused: {}",
+            String::from_utf8_lossy(bytes)
+        ))
+    }
+}
+
+/// The length of the reply at the beginning, if it is whole.
+fn skip_reply(bytes: &[u8]) -> Option<usize> {
+    let line = bytes.windows(2).position(|w| w == b"\r\n")? + 2;
+    let number = || {
+        std::str::from_utf8(&bytes[1..line - 2])
+            .ok()?
+            .parse::<i64>()
+            .ok()
+    };
+    match bytes[0] {
+        b'$' => {
+            let n = usize::try_from(number()?).map_or(0, |n| n + 2);
+            (bytes.len() >= line + n).then_some(line + n)
+        }
+        b'*' => {
+            let mut used = line;
+            for _ in 0..number()?.max(0) {
+                used += skip_reply(bytes.get(used..)?)?;
+            }
+            Some(used)
+        }
+        _ => Some(line),
+    }
+}
+
+fn message(bytes: &[u8]) -> Option<(u8, usize)> {
+    let length = u32::from_be_bytes(bytes.get(1..5)?.try_into().ok()?) as usize + 1;
+    (bytes.len() >= length).then_some((bytes[0], length))
+}
+
+fn places(bytes: &[u8], what: &[u8]) -> Vec<usize> {
+    bytes
+        .windows(what.len())
+        .enumerate()
+        .filter_map(|(at, w)| (w == what).then_some(at))
+        .collect()
+}
+
+fn replaced(bytes: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
+    assert_eq!(from.len(), to.len(), "lengths stand in the request");
+    let mut out = bytes.to_vec();
+    for at in places(bytes, from) {
+        out[at..at + to.len()].copy_from_slice(to);
+    }
+    out
+}
+
+type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// Passes one connection on and writes down who said what. The library waits for every answer, so turns are clear.
+fn relay_one(listener: &UnixListener, server: &Path) -> std::io::Result<Pairs> {
+    let (mut client, _) = listener.accept()?;
+    let mut server = UnixStream::connect(server)?;
+    let mut pairs: Pairs = Vec::new();
+    let mut buffer = vec![0; 64 * 1024];
+    let short = Some(Duration::from_millis(1));
+    client.set_read_timeout(short)?;
+    server.set_read_timeout(short)?;
+    loop {
+        match client.read(&mut buffer) {
+            Ok(0) => return Ok(pairs),
+            Ok(n) => {
+                server.write_all(&buffer[..n])?;
+                match pairs.last_mut() {
+                    Some((request, reply)) if reply.is_empty() => request.extend(&buffer[..n]),
+                    _ => pairs.push((buffer[..n].to_vec(), Vec::new())),
+                }
+            }
+            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {}
+            Err(e) => return Err(e),
+        }
+        match server.read(&mut buffer) {
+            Ok(0) => return Ok(pairs),
+            Ok(n) => {
+                client.write_all(&buffer[..n])?;
+                if let Some((_, reply)) = pairs.last_mut() {
+                    reply.extend(&buffer[..n]);
+                }
+            }
+            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {}
+            Err(e) => return Err(e),
+        }
+    }
+}

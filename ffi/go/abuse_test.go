@@ -318,3 +318,52 @@ func hold(url, clock string) {
 	ok(err)
 	ok(guard.Release(background))
 }
+
+// Whatever became of the locks, nothing is left of them: no callback, no goroutine, no descriptor, no thread for each.
+func TestNothingIsLeft(t *testing.T) {
+	onEach(t, func(t *testing.T, url string) {
+		eventually(t, "earlier tests end", func() bool { collect(); return syncguard.Registered() == 0 })
+		client, err := syncguard.Open(url, syncguard.WithEvents(func(syncguard.Event) {}), syncguard.WithWarnings(func(string) {}))
+		must(t, err)
+		key := name(t)
+		must(t, client.SetupSchema(background))
+		hook := syncguard.WithGuardReleaseErrors(func(syncguard.ReleaseError) {})
+		round := func() {
+			guard := lock(t, client, key, hook)
+			_, _ = guard.Context(), guard.Done()
+			_, err := client.TryLock(background, key, hook)
+			is(t, err, syncguard.ErrLocked)
+			_, err = client.Lock(background, key, syncguard.WithAcquireTimeout(time.Millisecond))
+			is(t, err, syncguard.ErrAcquisitionTimeout)
+			ctx, cancel := context.WithTimeout(background, time.Millisecond)
+			// What Postgres begins to work on after it was undone holds to its lease's end.
+			_, err = client.Lock(ctx, key, hook, syncguard.WithTTL(time.Second))
+			is(t, err, context.DeadlineExceeded)
+			cancel()
+			_, err = client.Lock(background, "", hook)
+			is(t, err, syncguard.ErrInvalidArgument)
+			must(t, guard.Release(background))
+			must(t, client.Do(background, key, func(context.Context, *syncguard.Guard) error { return nil }))
+		}
+		for i := 0; i < 20; i++ {
+			round()
+		}
+		goroutines, files := runtime.NumGoroutine(), descriptors()
+		for i := 0; i < 100; i++ {
+			round()
+		}
+		eventually(t, "only the client's callbacks are left", func() bool { return syncguard.Registered() == 1 })
+		eventually(t, "no goroutines are left", func() bool { return runtime.NumGoroutine() <= goroutines })
+		eventually(t, "no descriptors are left", func() bool { return descriptors() <= files })
+		_, err = syncguard.Open("nonsense", syncguard.WithEvents(func(syncguard.Event) {}))
+		is(t, err, syncguard.ErrInvalidArgument)
+		must(t, client.Close())
+		eventually(t, "nothing is left", func() bool { return syncguard.Registered() == 0 })
+	})
+}
+
+func descriptors() int {
+	open, err := os.ReadDir("/proc/self/fd")
+	ok(err)
+	return len(open)
+}

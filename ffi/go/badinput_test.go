@@ -311,7 +311,7 @@ func TestTableNames(t *testing.T) {
 // 33: a table that is there and is another one; and one that is not there.
 func TestForeignTables(t *testing.T) {
 	server := postgres(t)
-	server.sql(t, "create table wrong_locks (a int)")
+	server.sql(t, "create table if not exists wrong_locks (a int)")
 	client, err := syncguard.Open(server.url(), syncguard.WithTableName("wrong_locks"), syncguard.WithFenceTableName("wrong_fences"))
 	must(t, err)
 	defer client.Close()

@@ -52,7 +52,7 @@ func TestCredentials(t *testing.T) {
 	defer missing.Close()
 	_, err = missing.Lock(background, "k")
 	is(t, err, syncguard.ErrInvalidArgument)
-	pg.sql(t, "create role weak login")
+	pg.sql(t, "drop role if exists weak; create role weak login")
 	weak, err := syncguard.Open(strings.Replace(pg.url(), "postgres@", "weak@", 1))
 	must(t, err)
 	defer weak.Close()
@@ -177,7 +177,7 @@ func TestPostgresSettings(t *testing.T) {
 		"standard_conforming_strings = off", "synchronous_commit = off", "lock_timeout = 1",
 	} {
 		role := fmt.Sprint("role", i)
-		server.sql(t, fmt.Sprintf("create role %s superuser login; alter role %s set %s", role, role, setting))
+		server.sql(t, fmt.Sprintf("drop role if exists %s; create role %s superuser login; alter role %s set %s", role, role, role, setting))
 		client, err := syncguard.Open(strings.Replace(server.url(), "postgres@", role+"@", 1))
 		must(t, err)
 		guard, err := client.Lock(background, name(t))

@@ -35,7 +35,8 @@ fn go(module: &str, args: &[&str]) -> Command {
         .env("CGO_LDFLAGS", format!("-L{library} -Wl,-rpath,{library}"))
         // Nothing is fetched: the standard library is all it needs.
         .env("GOFLAGS", "-mod=mod")
-        .env("GOPROXY", "off");
+        .env("GOPROXY", "off")
+        .env("GOTOOLCHAIN", "local");
     go
 }
 
@@ -91,6 +92,34 @@ fn race() {
         .env("TMPDIR", dir.path());
     let output = ends_well(tests, "go test");
     eprintln!("{}", String::from_utf8_lossy(&output.stdout));
+}
+
+/// As for an installed library, and as a module of somebody else's: no tag, pkg-config, and `replace`.
+#[test]
+fn pkg_config() {
+    let dir = scratch();
+    let template = std::fs::read_to_string(root().join("ffi/pkg/syncguard.pc.in")).expect("a file");
+    let library = library().display().to_string();
+    let pc = template
+        .replace("@PREFIX@", "/usr")
+        .replace("@LIBDIR@", &library)
+        .replace("@PC_INCLUDEDIR@", &include().display().to_string())
+        .replace("@VERSION@", env!("CARGO_PKG_VERSION"))
+        .replace("@LIBS_PRIVATE@", "");
+    std::fs::write(dir.path().join("syncguard.pc"), pc).expect("a file");
+    let mut build = go("examples/go", &["build", "-o"]);
+    build
+        .arg(dir.path().join("worker"))
+        .arg("./worker")
+        .env_remove("CGO_CFLAGS")
+        .env("CGO_LDFLAGS", format!("-Wl,-rpath,{library}"))
+        .env("PKG_CONFIG_PATH", dir.path());
+    ends_well(build, "go build");
+    let url = format!("sqlite:{}", dir.path().join("locks.db").display());
+    succeed(
+        Command::new(dir.path().join("worker")).args([&url, "1"]),
+        "the worker",
+    );
 }
 
 /// Alone it ends its work; a second one does not start; when its lock is taken away it stops.

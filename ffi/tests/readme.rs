@@ -1,11 +1,11 @@
-//! The C and C++ programs of the README, built with every warning an error, and run.
+//! The C, C++ and Go programs of the README, built with every warning an error, and run.
 
 mod support;
 
 use std::path::PathBuf;
 use std::process::Command;
 
-use support::{C99, compile, root, scratch, succeed};
+use support::{C99, compile, include, library, root, scratch, succeed};
 
 /// The code of the README in one language.
 fn snippets(language: &str) -> Vec<String> {
@@ -56,4 +56,33 @@ fn cpp() {
         &flags,
         "write with fence 000000000000001\nnightly is ours\n",
     );
+}
+
+#[test]
+fn go() {
+    let library = library().display();
+    for snippet in snippets("go") {
+        let dir = scratch();
+        let module = "github.com/syncguard/syncguard/ffi/go";
+        let path = root().join("ffi/go");
+        let text = format!(
+            "module readme\n\ngo 1.19\n\nrequire {module} v0.0.0\n\nreplace {module} => {}\n",
+            path.display()
+        );
+        std::fs::write(dir.path().join("go.mod"), text).expect("a module");
+        std::fs::write(dir.path().join("main.go"), snippet).expect("a source");
+        let mut go = Command::new("go");
+        go.current_dir(dir.path())
+            .args(["run", "-tags=syncguard_nopkgconfig", "."])
+            .env("CGO_ENABLED", "1")
+            .env("CGO_CFLAGS", format!("-I{}", include().display()))
+            .env("CGO_LDFLAGS", format!("-L{library} -Wl,-rpath,{library}"))
+            .env("GOFLAGS", "-mod=mod")
+            .env("GOPROXY", "off");
+        let output = succeed(&mut go, "the README's program");
+        assert_eq!(
+            String::from_utf8_lossy(&output.stdout),
+            "write with fence 000000000000001\n"
+        );
+    }
 }

@@ -20,8 +20,8 @@ func syncguardGoOnLost(id C.uintptr_t, why *C.syncguard_error) {
 
 //export syncguardGoOnCall
 func syncguardGoOnCall(id C.uintptr_t) {
-	if p, ok := registry.find(uintptr(id)).(*place); ok {
-		p.ring()
+	if bell, ok := registry.find(uintptr(id)).(chan struct{}); ok {
+		ring(bell)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"time"
 	"unsafe"
@@ -23,6 +24,7 @@ type client struct {
 	handle
 	// Calls that take locks must not keep those out that give them back.
 	taking, giving   slots
+	waiting          sync.Mutex
 	operationTimeout time.Duration
 	closing          chan struct{}
 	closed           atomic.Bool

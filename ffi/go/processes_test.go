@@ -13,6 +13,7 @@ import (
 // stages are what this binary does as a process of its own.
 var stages = map[string]func(args []string){
 	"waiters":  func(args []string) { waiters(args[0], args[1]) },
+	"rush":     func(args []string) { rush(args[0]) },
 	"crowded":  func(args []string) { crowded(args[0]) },
 	"profiled": func(args []string) { traffic(args[0], 64) },
 	"clock":    func(args []string) { hold(args[0], args[1]) },

@@ -47,7 +47,7 @@ func (w *wait) run() (*Guard, error) {
 		return nil, w.giveUp()
 	}
 	w.limits()
-	place, err := join(w.c, w.key)
+	place, err := join(w.client, w.c, w.key)
 	if err != nil {
 		return nil, err
 	}
@@ -88,8 +88,12 @@ func (w *wait) run() (*Guard, error) {
 
 // limits are asked for when the wait is more than one attempt.
 func (w *wait) limits() {
-	w.limited = cMaxRetries(w.o) >= 0
-	if ms := cAcquireTimeout(w.o); ms >= 0 && ms <= math.MaxInt64/int64(time.Millisecond) {
+	var ms int64
+	w.client.short(func() {
+		w.limited = cMaxRetries(w.o) >= 0
+		ms = cAcquireTimeout(w.o)
+	})
+	if ms >= 0 && ms <= math.MaxInt64/int64(time.Millisecond) {
 		w.end = w.begun.Add(time.Duration(ms) * time.Millisecond)
 		w.last = w.begun.Add(w.client.operationTimeout)
 		if w.last.Before(w.end) {
@@ -108,11 +112,16 @@ func (w *wait) pause(place *place) (time.Duration, bool) {
 			leftMs = roundUp(left)
 		}
 	}
-	ms := cRetryDelay(w.o, w.retries+1, leftMs)
+	var ms int64
+	var first bool
+	w.client.short(func() {
+		ms = cRetryDelay(w.o, w.retries+1, leftMs)
+		first = cIsFirst(place.waiter)
+	})
 	if ms < 0 {
 		return -1, false
 	}
-	if !w.limited && !place.isFirst() {
+	if !w.limited && !first {
 		// Another one asks for all.
 		return left, false
 	}
@@ -136,10 +145,11 @@ func (w *wait) sleep(place *place, delay time.Duration) awake {
 	timer := time.NewTimer(delay)
 	defer timer.Stop()
 	for {
-		if place.isCalled() {
+		isCalled, isFirst := place.stands()
+		switch {
+		case isCalled:
 			return called
-		}
-		if !first && place.isFirst() {
+		case isFirst && !first:
 			return promoted
 		}
 		select {
@@ -230,46 +240,62 @@ func (w *wait) giveUp() error {
 
 func (w *wait) aborted() error { return abortedBy(w.ctx, w.keyHash(), w.attempts) }
 
-func (w *wait) keyHash() string {
-	hash, _ := cHashKey(w.key)
+func (w *wait) keyHash() (hash string) {
+	w.client.short(func() { hash, _ = cHashKey(w.key) })
 	return hash
+}
+
+// short makes a call that does no I/O for one who waits. One at a time: when thousands wake at once, the mutexes inside the library
+// would hold a thread for each.
+func (c *client) short(call func()) {
+	c.waiting.Lock()
+	defer c.waiting.Unlock()
+	call()
 }
 
 // place is one in the line of those who wait for a key with one client.
 type place struct {
+	client *client
 	waiter cWaiter
 	id     uintptr
 	rung   chan struct{}
 }
 
-func join(c cClient, key string) (*place, error) {
-	p := &place{rung: make(chan struct{}, 1)}
-	p.id = registry.add(p)
-	waiter, err := cJoin(c, key, p.id)
+func join(client *client, c cClient, key string) (*place, error) {
+	p := &place{client: client, rung: make(chan struct{}, 1)}
+	p.id = registry.add(p.rung)
+	var err *Error
+	client.short(func() { p.waiter, err = cJoin(c, key, p.id) })
 	if err != nil {
 		registry.remove(p.id)
 		return nil, err
 	}
-	p.waiter = waiter
 	return p, nil
 }
 
 // ring notes a call. It may come on any thread, before join has returned, and it must not wait.
-func (p *place) ring() {
+func ring(bell chan struct{}) {
 	select {
-	case p.rung <- struct{}{}:
+	case bell <- struct{}{}:
 	default:
 	}
 }
 
-func (p *place) isCalled() bool { return cIsCalled(p.waiter) }
+// stands tells whether the lock may be free and this one is to try, and whether it is first in line.
+func (p *place) stands() (isCalled, isFirst bool) {
+	p.client.short(func() { isCalled, isFirst = cIsCalled(p.waiter), cIsFirst(p.waiter) })
+	return isCalled, isFirst
+}
 
-func (p *place) isFirst() bool { return cIsFirst(p.waiter) }
+func (p *place) isFirst() bool {
+	_, first := p.stands()
+	return first
+}
 
-func (p *place) beginAttempt() { cBeginAttempt(p.waiter) }
+func (p *place) beginAttempt() { p.client.short(func() { cBeginAttempt(p.waiter) }) }
 
 // leave passes the turn on.
 func (p *place) leave() {
 	registry.remove(p.id)
-	cLeave(p.waiter)
+	p.client.short(func() { cLeave(p.waiter) })
 }

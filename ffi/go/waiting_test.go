@@ -341,3 +341,38 @@ func TestCloseEndsWaits(t *testing.T) {
 	}
 	must(t, held.Release(background))
 }
+
+// Nor do goroutines that want different keys.
+func TestARushForManyKeys(t *testing.T) {
+	onEach(t, func(t *testing.T, url string) {
+		open(t, url)
+		t.Log(play(t, "rush", url))
+	})
+}
+
+func rush(url string) {
+	client, err := syncguard.Open(url, syncguard.WithOperationTimeout(time.Minute))
+	ok(err)
+	var all sync.WaitGroup
+	for i := 0; i < 2000; i++ {
+		all.Add(1)
+		go func(i int) {
+			defer all.Done()
+			ctx := background
+			if i%2 == 0 {
+				var cancel func()
+				ctx, cancel = context.WithCancel(background)
+				defer cancel()
+			}
+			guard, err := client.Lock(ctx, fmt.Sprint("rush:", i))
+			ok(err)
+			ok(guard.Err())
+			ok(guard.Release(ctx))
+		}(i)
+	}
+	all.Wait()
+	if n := threads(); n >= 64 {
+		ok(fmt.Errorf("%d threads", n))
+	}
+	fmt.Printf("%d threads", threads())
+}

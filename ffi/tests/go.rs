@@ -11,7 +11,7 @@ mod postgres;
 mod redis;
 mod support;
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -244,46 +244,4 @@ fn contention_on_postgres() {
 fn monotonic_ns() -> i64 {
     let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC).expect("a clock");
     now.tv_sec() * 1_000_000_000 + now.tv_nsec()
-}
-
-/// At most 3 % or 3 µs more than C, whichever is more. The rounds alternate, so that both see the same machine.
-/// `cargo test --release -p syncguard-ffi --test go -- --ignored --nocapture`
-#[test]
-#[ignore = "measures time: wants a release build and a quiet machine"]
-fn a_cycle_in_go_costs_what_one_in_c_does() {
-    const ROUNDS: usize = 41;
-    const CYCLES: &str = "1000";
-    let dir = scratch();
-    let server = RedisServer::start(&[]);
-    let mut contenders = [
-        program("bench", "plain", &[]),
-        build("ffi/go", "./internal/benchcycle", dir.path()),
-    ]
-    .map(|program| {
-        let mut child = Command::new(program)
-            .args([&server.url(), CYCLES])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("a contender");
-        let ask = child.stdin.take().expect("its input");
-        let answers = BufReader::new(child.stdout.take().expect("its output")).lines();
-        (child, ask, answers, Vec::new())
-    });
-    for _ in 0..ROUNDS {
-        for (_, ask, answers, times) in &mut contenders {
-            ask.write_all(b"\n").expect("it listens");
-            let line = answers.next().expect("an answer").expect("a text");
-            times.push(line.parse::<u64>().expect("a number"));
-        }
-    }
-    let [c, go] = contenders.map(|(mut child, ask, _, mut times)| {
-        drop(ask);
-        child.wait().expect("it ends");
-        times.sort_unstable();
-        // Few rounds are undisturbed; the lower quartile is of those.
-        times[ROUNDS / 4]
-    });
-    eprintln!("a cycle on Redis: Go {go} ns, C {c} ns");
-    assert!(go <= c + (c * 3 / 100).max(3000), "Go {go} ns, C {c} ns");
 }

@@ -796,6 +796,26 @@ fn an_acquire_of_unknown_outcome_is_undone_until_the_store_answers() {
 }
 
 #[test]
+fn an_acquire_that_arrives_after_its_undoing_is_undone_too() {
+    let kit = kit();
+    kit.store.once(Verb::Acquire, Fault::DropReply);
+    // The release overtakes the acquire, which the store then executes all the same.
+    kit.store.once(Verb::Release, Fault::SayAbsent);
+    assert!(kit.client.try_lock("k").is_err());
+    eventually("the release that came too early", || {
+        kit.store.calls(Verb::Release) == 1
+    });
+    assert!(kit.is_locked());
+    eventually("another look", || {
+        kit.clock.advance(Duration::from_millis(10));
+        !kit.is_locked()
+    });
+    // What is certainly gone is not looked for again.
+    kit.clock.advance(TTL);
+    assert_eq!(kit.store.calls(Verb::Release), 2);
+}
+
+#[test]
 fn an_undo_that_stays_in_vain_is_told_to_the_hook() {
     let (tx, rx) = mpsc::channel();
     let tx = Mutex::new(tx);

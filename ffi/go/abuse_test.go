@@ -336,8 +336,7 @@ func TestNothingIsLeft(t *testing.T) {
 			_, err = client.Lock(background, key, syncguard.WithAcquireTimeout(time.Millisecond))
 			is(t, err, syncguard.ErrAcquisitionTimeout)
 			ctx, cancel := context.WithTimeout(background, time.Millisecond)
-			// What Postgres begins to work on after it was undone holds to its lease's end.
-			_, err = client.Lock(ctx, key, hook, syncguard.WithTTL(time.Second))
+			_, err = client.Lock(ctx, key, hook)
 			is(t, err, context.DeadlineExceeded)
 			cancel()
 			_, err = client.Lock(background, "", hook)

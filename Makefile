@@ -10,13 +10,13 @@ TOOLS := redis-server:redis-server pgbouncer:pgbouncer pg_ctlcluster:postgresql 
 include ffi/ffi.mk
 include benches/bench.mk
 
-.PHONY: demo test lint unit model torture deps
+.PHONY: demo test lint unit model bench-check torture deps
 .DEFAULT_GOAL := demo
 
 demo:
 	$(CARGO) run --quiet --example quickstart
 
-test: deps lint unit model
+test: deps lint unit model bench-check
 
 # Formatting, lints with all features, each feature and none, and the documentation.
 lint:
@@ -32,6 +32,10 @@ unit:
 # Every interleaving of a guard's life. A build of its own: loom replaces the mutexes.
 model:
 	RUSTFLAGS="--cfg loom" $(CARGO) test --quiet --release --lib --no-default-features --target-dir target/loom lifecycle_model
+
+# That the bench runs, with our own contenders: its exit status counts, its figures do not.
+bench-check:
+	BENCH_OWN=1 $(MAKE) --no-print-directory bench QUICK=1 >/dev/null
 
 # Hours of what `make test` does in seconds: eight threads, a million cycles each.
 torture:

@@ -369,7 +369,7 @@ fn signals_fail_no_call() {
     let seconds = std::env::var("SYNCGUARD_STORM_SECONDS")
         .ok()
         .and_then(|n| n.parse().ok())
-        .unwrap_or(3);
+        .unwrap_or(10);
     let end = Instant::now() + Duration::from_secs(seconds);
     let calls = AtomicU64::new(0);
     std::thread::scope(|scope| {

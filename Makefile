@@ -26,8 +26,9 @@ lint:
 	set -e; for f in $(FEATURES); do $(CARGO) clippy --quiet --lib --no-default-features --features $$f -- -D warnings; done
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --quiet --no-deps --all-features --package syncguard
 
+# All of it, also when a part fails: one run shows all there is to mend.
 unit:
-	$(CARGO) test --workspace --all-features
+	$(CARGO) test --workspace --all-features --no-fail-fast
 
 # Every interleaving of a guard's life. A build of its own: loom replaces the mutexes.
 model:

@@ -94,7 +94,7 @@ fn play_a_part() {
         "own key" => contend(&dir, &format!("key {number}"), &number),
         "traffic" => traffic(&dir),
         "clock" => step_the_clock(&dir),
-        "no descriptors" => without_descriptors(&dir),
+        "no descriptors" => without_descriptors(&dir, &number),
         "fork" => fork::parent_stays(&dir),
         "fork and go" => fork::parent_goes(&dir),
         "fork and lose" => fork::log_is_gone(&dir),
@@ -357,9 +357,10 @@ fn a_wall_clock_that_steps_neither_frees_nor_freezes() {
     Player::start("clock", dir.path(), 0, &env).finish("clock");
 }
 
-fn without_descriptors(dir: &Path) {
+fn without_descriptors(dir: &Path, number: &str) {
     use nix::sys::resource::{Resource, setrlimit};
-    setrlimit(Resource::RLIMIT_NOFILE, 40, 40).expect("a limit");
+    let number: u64 = number.parse().expect("a number");
+    setrlimit(Resource::RLIMIT_NOFILE, 40 + number, 40 + number).expect("a limit");
     let open_one = |n| {
         let b = SqliteBackend::open(
             &format!("sqlite:{}/{n}.db", dir.display()),
@@ -393,7 +394,12 @@ fn without_descriptors(dir: &Path) {
 #[test]
 fn a_process_without_descriptors_gets_a_clear_error() {
     let dir = tempfile::tempdir().expect("a temp dir");
-    Player::start("no descriptors", dir.path(), 0, &[]).finish("no descriptors");
+    // A connection needs several: each limit leaves another number of them to the one that fails.
+    for number in 0..8 {
+        let dir = dir.path().join(number.to_string());
+        std::fs::create_dir(&dir).expect("a directory");
+        Player::start("no descriptors", &dir, number, &[]).finish("no descriptors");
+    }
 }
 
 mod fork {

@@ -110,15 +110,25 @@ pub(super) fn from_sqlite(error: rusqlite::Error, limits: &Limits<'_>) -> LockEr
 pub(super) const NO_DESCRIPTORS: &str =
     "the process has no file descriptor left to open the lock file with";
 
-/// SQLite has one code for a wrong path and for a full descriptor table, and keeps the reason to itself.
+/// SQLite has one code for a wrong path and for a full descriptor table, and keeps the reason to itself. A connection that
+/// failed has given its own descriptors back by now, so the question is whether as many as it takes can be had at once.
 pub(super) fn out_of_descriptors() -> bool {
-    std::fs::File::open("/dev/null").is_err_and(|e| {
-        matches!(
-            e.raw_os_error().map(nix::errno::Errno::from_raw),
-            Some(nix::errno::Errno::EMFILE | nix::errno::Errno::ENFILE)
-        )
-    })
+    use nix::errno::Errno::{EMFILE, ENFILE};
+    let mut had = Vec::new();
+    for _ in 0..DESCRIPTORS {
+        match std::fs::File::open("/dev/null") {
+            Ok(file) => had.push(file),
+            Err(e) => {
+                let errno = e.raw_os_error().map(nix::errno::Errno::from_raw);
+                return matches!(errno, Some(EMFILE | ENFILE));
+            }
+        }
+    }
+    false
 }
+
+/// What a connection needs at most: the file, its log, the log's index, the directory, a temporary file, with some to spare.
+const DESCRIPTORS: usize = 8;
 
 #[cfg(test)]
 mod tests {

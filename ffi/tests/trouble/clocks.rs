@@ -11,12 +11,12 @@ use support::scratch;
 const YEARS: [i64; 2] = [86_400, 4_102_444_800];
 
 /// A clock to preload, and the file that moves it.
-struct Clock {
+pub struct Clock {
     dir: tempfile::TempDir,
 }
 
 impl Clock {
-    fn build() -> Self {
+    pub fn build() -> Self {
         let clock = Self { dir: scratch() };
         let source = clock.dir.path().join("wall_clock.c");
         let text = include_str!("../../../tests/support/wall_clock.c");
@@ -39,11 +39,11 @@ impl Clock {
         self.dir.path().join("offset")
     }
 
-    fn set(&self, seconds: i64) {
+    pub fn set(&self, seconds: i64) {
         std::fs::write(self.offset(), seconds.to_ne_bytes()).expect("the offset");
     }
 
-    fn env(&self) -> [(&'static str, PathBuf); 2] {
+    pub fn env(&self) -> [(&'static str, PathBuf); 2] {
         [
             ("LD_PRELOAD", self.shim()),
             ("WALL_CLOCK_OFFSET", self.offset()),

@@ -1,62 +1,76 @@
 //! Certificates that do not fit. A C program cannot turn the verification off: it names the roots that it trusts.
 
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, date_time_ymd};
+use std::path::Path;
 
+use super::clocks::Clock;
 use super::redis::RedisServer;
 use super::strangers::Stranger;
 use super::*;
 
-/// An authority's certificate, and a server's that it signed for `host`, with its key.
-fn signed(host: &str, change: impl FnOnce(&mut CertificateParams)) -> [String; 3] {
-    let mut params = CertificateParams::new([]).expect("parameters");
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let key = KeyPair::generate().expect("a key");
-    let authority = params.self_signed(&key).expect("a certificate").pem();
-    let issuer = Issuer::new(params, key);
-    let mut params = CertificateParams::new([host.to_owned()]).expect("parameters");
-    change(&mut params);
-    let key = KeyPair::generate().expect("a key");
-    let certificate = params.signed_by(&key, &issuer).expect("a certificate");
-    [authority, certificate.pem(), key.serialize_pem()]
+/// Makes the authority `ca.pem`, and `cert.pem` with `key.pem` that it signed for `$0`, for a month.
+const SIGN: &str = r#"set -e
+openssl req -x509 -newkey rsa:2048 -nodes -keyout ca.key -out ca.pem -days 30 -subj /CN=authority \
+  -addext basicConstraints=critical,CA:TRUE -addext keyUsage=critical,keyCertSign
+openssl req -newkey rsa:2048 -nodes -keyout key.pem -out csr.pem -subj /CN=server
+printf 'basicConstraints=CA:FALSE\nsubjectAltName=%s\n' "$0" > extensions
+openssl x509 -req -in csr.pem -CA ca.pem -CAkey ca.key -CAcreateserial -days 30 -extfile extensions -out cert.pem
+"#;
+
+/// A server with a certificate for `name`; the authority's is in `dir`.
+fn server_of(name: &str, dir: &Path) -> RedisServer {
+    succeed(
+        Command::new("sh").current_dir(dir).args(["-c", SIGN, name]),
+        "openssl",
+    );
+    let read = |file: &str| std::fs::read_to_string(dir.join(file)).expect("a file");
+    RedisServer::start_tls(&read("cert.pem"), &read("key.pem"), &[])
+}
+
+fn url_of(server: &RedisServer) -> String {
+    format!("rediss://admin:hunter2@127.0.0.1:{}", server.port())
 }
 
 #[test]
 fn row_66_certificates_that_do_not_fit() {
-    let dir = support::scratch();
-    let expired = |params: &mut CertificateParams| params.not_after = date_time_ymd(2001, 1, 1);
-    for (name, [authority, certificate, key], trusted, wanted) in [
-        ("good", signed("127.0.0.1", |_| {}), true, "ok"),
-        ("of nobody", signed("127.0.0.1", |_| {}), false, REFUSED),
-        ("expired", signed("127.0.0.1", expired), true, REFUSED),
-        (
-            "another host",
-            signed("elsewhere.test", |_| {}),
-            true,
-            REFUSED,
-        ),
-    ] {
-        let server = RedisServer::start_tls(&certificate, &key, &[]);
-        let roots = dir.path().join("roots.pem");
-        std::fs::write(&roots, authority).expect("a file");
-        let ca = word("ca", &roots.display().to_string());
-        let url = format!("rediss://admin:hunter2@127.0.0.1:{}", server.port());
-        let open = if trusted { vec![ca.as_str()] } else { vec![] };
-        let checks = word("check", wanted);
-        let (writes, reads) = (word("writes", wanted), word("reads", wanted));
-        let mut words = [&open[..], &["hides=hunter2", "open=ok", &checks]].concat();
-        if wanted == "ok" {
-            words.push("works");
-        } else {
-            words.extend([writes.as_str(), &reads]);
-        }
-        eprintln!("{name}");
-        probe(&url, &words);
-    }
-    let absent = word("ca", &dir.path().join("absent.pem").display().to_string());
+    let (dir, other) = (support::scratch(), support::scratch());
+    let server = server_of("IP:127.0.0.1", dir.path());
+    let elsewhere = server_of("DNS:elsewhere.test", other.path());
+    let ca = |dir: &Path| word("ca", &dir.join("ca.pem").display().to_string());
+    let (ours, theirs) = (ca(dir.path()), ca(other.path()));
+    let refused = [
+        "hides=hunter2",
+        "open=ok",
+        &word("check", REFUSED),
+        &word("writes", REFUSED),
+        &word("reads", REFUSED),
+    ];
+    probe(&url_of(&server), &[&ours, "open=ok", "check=ok", "works"]);
+    // The system's roots do not vouch for it, nor do others.
+    probe(&url_of(&server), &refused);
     probe(
-        "rediss://127.0.0.1:1",
-        &[&absent, "open=ok|invalid argument"],
+        &url_of(&server),
+        &[&[theirs.as_str()], &refused[..]].concat(),
     );
+    // A certificate of another host.
+    probe(
+        &url_of(&elsewhere),
+        &[&[theirs.as_str()], &refused[..]].concat(),
+    );
+    // A certificate that has expired: ten years from now.
+    let clock = Clock::build();
+    clock.set(10 * 366 * 86_400);
+    succeed(
+        plain("probe")
+            .arg(url_of(&server))
+            .arg(&ours)
+            .args(refused)
+            .envs(clock.env()),
+        "ten years from now",
+    );
+    // Roots that are not there.
+    let absent = word("ca", &dir.path().join("absent.pem").display().to_string());
+    let (check, writes) = (word("check", IA), word("writes", IA));
+    probe(&url_of(&server), &[&absent, "open=ok", &check, &writes]);
 }
 
 /// A server that chose TLS 1.0, and one that speaks none: nothing is said to either.

@@ -193,7 +193,8 @@ impl Server {
     /// Restarts it with a wall clock that [`set_clock`](Self::set_clock) moves.
     pub fn take_clock(&mut self) {
         let shim = self.dir.path().join("clock.so");
-        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/clock_shim.c");
+        let source = self.dir.path().join("clock.c");
+        std::fs::write(&source, include_str!("clock_shim.c")).expect("the source");
         let built = Command::new("cc")
             .args(["-shared", "-fPIC", "-O1", "-o"])
             .arg(&shim)

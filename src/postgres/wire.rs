@@ -31,14 +31,33 @@ pub(crate) fn statement(
     sql: &str,
     params: &[Param<'_>],
 ) -> Result<(), LockError> {
+    prepare(out, "", sql, params)?;
+    execute(out, "", params)
+}
+
+/// Appends the preparation of a statement that has parameters like these.
+pub(crate) fn prepare(
+    out: &mut BytesMut,
+    name: &str,
+    sql: &str,
+    params: &[Param<'_>],
+) -> Result<(), LockError> {
     let types = params.iter().map(|p| match p {
         Param::Text(_) => TEXT,
         Param::Int8(_) => INT8,
     });
-    frontend::parse("", sql, types, out).map_err(unsendable)?;
+    frontend::parse(name, sql, types, out).map_err(unsendable)
+}
+
+/// Appends the execution of a prepared statement.
+pub(crate) fn execute(
+    out: &mut BytesMut,
+    name: &str,
+    params: &[Param<'_>],
+) -> Result<(), LockError> {
     frontend::bind(
         "",
-        "",
+        name,
         [1],
         params,
         |param, buf| {

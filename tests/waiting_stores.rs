@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use postgres_server::Server;
 use redis_server::RedisServer;
 use support::{PATIENCE, eventually, threads_named};
-use syncguard::{Backend, Client, ClientOptions, ErrorCode, Jitter, Key, LockOptions};
+use syncguard::{Backend, Client, ClientOptions, ErrorCode, Jitter, Key, LockOptions, Watch};
 
 /// Options under which polling alone would take far longer than any test waits.
 fn patient() -> LockOptions {
@@ -31,10 +31,11 @@ fn polling() -> LockOptions {
 }
 
 fn clients(url: &str) -> (Client, Client) {
-    (
-        Client::open(url).expect("a legal URL"),
-        Client::open(url).expect("a legal URL"),
-    )
+    let options = ClientOptions::new()
+        .operation_timeout(PATIENCE)
+        .connect_timeout(PATIENCE);
+    let open = || Client::open_with(url, &options).expect("a legal URL");
+    (open(), open())
 }
 
 /// A waiter of one client is called by the release of another, again and again.
@@ -275,6 +276,31 @@ fn a_watch_ends_with_its_drop() {
     eventually("a call", || called.load(SeqCst));
     drop(watch);
     eventually("the end of the subscription", || subscribers(&server) == 0);
+}
+
+/// A watch of somebody's own that panics whenever it is called, but for the first time: that is on its own thread.
+fn planted(client: &Client) -> Watch {
+    let called = AtomicBool::new(false);
+    let freed = move || {
+        if called.swap(true, SeqCst) {
+            panic!("planted");
+        }
+    };
+    let key = Key::new("k").expect("a key");
+    client.watch(&key, Arc::new(freed)).expect("a watch")
+}
+
+#[test]
+fn a_watch_that_panics_takes_nobodys_call_away() {
+    let server = RedisServer::start(&[]);
+    let (here, there) = clients(&server.url());
+    let _planted = planted(&here);
+    called_by_another(&here, &there, || subscribers(&server) == 1);
+    let folder = tempfile::tempdir().expect("a folder");
+    let url = format!("sqlite:{}", folder.path().join("locks.db").display());
+    let (here, there) = clients(&url);
+    let _planted = planted(&here);
+    called_by_another(&here, &there, || threads_named("syncguard-eye") >= 1);
 }
 
 fn postgres(server: &Server, url: &str, schema: &str) -> (Client, Client) {

@@ -199,6 +199,23 @@ fn a_user_without_channels_releases_and_waits_all_the_same() {
 }
 
 #[test]
+fn the_documented_rights_are_enough_to_be_called() {
+    let server = RedisServer::start(&[]);
+    let rights = include_str!("../docs/wire-format.md")
+        .lines()
+        .find_map(|l| l.strip_prefix("ACL SETUSER locks on >password "))
+        .expect("the documented line");
+    let more = "+publish +subscribe +unsubscribe +ping &syncguard:*";
+    assert!(include_str!("../docs/wire-format.md").contains(more));
+    let mut command = vec!["ACL", "SETUSER", "locks", "on", ">password"];
+    command.extend(rights.split(' ').filter(|r| *r != "resetchannels"));
+    command.extend(more.split(' '));
+    server.cli(&command);
+    let (here, there) = clients(&format!("{}?user=locks&pass=password", server.url()));
+    called_by_another(&here, &there, || subscribers(&server) == 1);
+}
+
+#[test]
 fn a_restart_of_redis_is_waited_out() {
     let mut server = RedisServer::start(&["--appendonly", "yes", "--appendfsync", "always"]);
     let (here, there) = clients(&server.url());
@@ -278,16 +295,11 @@ fn a_watch_ends_with_its_drop() {
     eventually("the end of the subscription", || subscribers(&server) == 0);
 }
 
-/// A watch of somebody's own that panics whenever it is called, but for the first time: that is on its own thread.
+/// A watch of somebody's own that panics whenever it is called.
 fn planted(client: &Client) -> Watch {
-    let called = AtomicBool::new(false);
-    let freed = move || {
-        if called.swap(true, SeqCst) {
-            panic!("planted");
-        }
-    };
     let key = Key::new("k").expect("a key");
-    client.watch(&key, Arc::new(freed)).expect("a watch")
+    let watch = client.watch(&key, Arc::new(|| panic!("planted")));
+    watch.expect("a watch")
 }
 
 #[test]

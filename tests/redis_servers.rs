@@ -402,7 +402,7 @@ time_t time(time_t *out) {
 
 #[test]
 fn the_server_may_live_in_1970_or_2100() {
-    let dir = tempfile::tempdir().expect("a directory");
+    let dir = server::directory("sg-shim-");
     let (source, shim) = (dir.path().join("shim.c"), dir.path().join("shim.so"));
     std::fs::write(&source, CLOCK_SHIM).expect("a file");
     let built = std::process::Command::new("gcc")

@@ -344,7 +344,8 @@ fn step_the_clock(dir: &Path) {
 #[test]
 fn a_wall_clock_that_steps_neither_frees_nor_freezes() {
     let dir = tempfile::tempdir().expect("a temp dir");
-    let (source, shim) = (dir.path().join("shim.c"), dir.path().join("shim.so"));
+    let place = support::plain_directory();
+    let (source, shim) = (place.path().join("shim.c"), place.path().join("shim.so"));
     std::fs::write(&source, SHIM).expect("the source");
     let built = Command::new("cc")
         .args(["-shared", "-fPIC", "-O1", "-o"])

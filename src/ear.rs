@@ -118,7 +118,7 @@ impl Ear {
         state.nudge.cancel();
         drop(state);
         if heard {
-            freed();
+            guarded(|| freed());
         }
         Some(Watch::new(Watcher {
             shared: Arc::clone(&self.0),

@@ -32,7 +32,7 @@ trait Store: Sized {
     fn open(&self, options: &ClientOptions) -> Client;
 
     fn client(&self) -> Client {
-        self.open(&ClientOptions::new())
+        self.open(&verbs::patient())
     }
 }
 

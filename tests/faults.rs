@@ -32,11 +32,7 @@ fn open(url: &str) -> RedisBackend {
 
 /// For what should succeed on a machine that is busy with something else.
 fn patient(url: &str) -> RedisBackend {
-    let long = Duration::from_secs(30);
-    let options = ClientOptions::new()
-        .operation_timeout(long)
-        .connect_timeout(long);
-    RedisBackend::open(url, &options).expect("a good URL")
+    RedisBackend::open(url, &verbs::patient()).expect("a good URL")
 }
 
 /// Waits until `redis`, which has little time for a call, has a connection.

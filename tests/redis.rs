@@ -20,7 +20,7 @@ use syncguard::{
 use verbs::{code, granted, id, key, ttl};
 
 fn open(url: &str) -> RedisBackend {
-    RedisBackend::open(url, &ClientOptions::new()).expect("a good URL")
+    RedisBackend::open(url, &verbs::patient()).expect("a good URL")
 }
 
 #[test]

@@ -13,7 +13,7 @@ use syncguard::{Backend, ClientOptions, ErrorCode, ExtendOutcome, LookupBy, Redi
 use verbs::{code, granted, id, key, ttl};
 
 fn open(url: &str) -> RedisBackend {
-    RedisBackend::open(url, &ClientOptions::new()).expect("a good URL")
+    RedisBackend::open(url, &verbs::patient()).expect("a good URL")
 }
 
 #[test]
@@ -337,7 +337,12 @@ fn tls_is_verified_unless_told_otherwise() {
     );
 
     // A certificate nobody vouches for, or of another host.
-    assert_eq!(code(open(&url).is_locked(&k, None)), ErrorCode::AuthFailed);
+    let stranger = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]);
+    let strange = server.dir().join("strange.pem");
+    std::fs::write(&strange, stranger.expect("a certificate").cert.pem()).expect("written");
+    let options = ClientOptions::new().tls_ca_file(&strange);
+    let untrusted = RedisBackend::open(&url, &options).expect("good");
+    assert_eq!(code(untrusted.is_locked(&k, None)), ErrorCode::AuthFailed);
     let elsewhere = url.replace("127.0.0.1", "localhost");
     let wrong_host = RedisBackend::open(&elsewhere, &trusted).expect("good");
     assert_eq!(code(wrong_host.is_locked(&k, None)), ErrorCode::AuthFailed);
@@ -397,7 +402,7 @@ time_t time(time_t *out) {
 
 #[test]
 fn the_server_may_live_in_1970_or_2100() {
-    let dir = tempfile::tempdir().expect("a directory");
+    let dir = server::directory("sg-shim-");
     let (source, shim) = (dir.path().join("shim.c"), dir.path().join("shim.so"));
     std::fs::write(&source, CLOCK_SHIM).expect("a file");
     let built = std::process::Command::new("gcc")

@@ -20,7 +20,7 @@ struct Store {
 }
 
 fn open(path: &Path) -> SqliteBackend {
-    open_with(path, &ClientOptions::new())
+    open_with(path, &verbs::patient())
 }
 
 fn open_with(path: &Path, options: &ClientOptions) -> SqliteBackend {

@@ -2,6 +2,8 @@
 //!
 //! The processes are this test binary again, told by the environment which part to play.
 
+#[path = "support/process.rs"]
+mod process;
 mod support;
 #[path = "support/verbs.rs"]
 mod verbs;
@@ -14,6 +16,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
+use process::{WallClock, set_wall_clock};
 use syncguard::{
     AcquireOutcome, Backend, ClientOptions, ErrorCode, LockError, LockId, SqliteBackend,
 };
@@ -259,52 +262,9 @@ fn intact(dir: &Path) {
     assert_eq!(answer, "ok");
 }
 
-/// Moves what every wall-clock call of the process answers by the seconds at the start of a mapped file.
-const SHIM: &str = r#"
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <fcntl.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
-#include <sys/time.h>
-#include <time.h>
-#include <unistd.h>
-static volatile int64_t *offset;
-__attribute__((constructor)) static void start(void) {
-    int fd = open(getenv("SHIM_OFFSET"), O_RDONLY);
-    void *p = mmap(0, 8, PROT_READ, MAP_SHARED, fd, 0);
-    if (fd < 0 || p == MAP_FAILED) abort();
-    offset = p;
-}
-int clock_gettime(clockid_t id, struct timespec *t) {
-    int r = syscall(SYS_clock_gettime, id, t);
-    if (r == 0 && (id == CLOCK_REALTIME || id == CLOCK_REALTIME_COARSE || id == CLOCK_TAI) && offset) t->tv_sec += *offset;
-    return r;
-}
-int gettimeofday(struct timeval *t, void *z) {
-    struct timespec s;
-    int r = clock_gettime(CLOCK_REALTIME, &s);
-    t->tv_sec = s.tv_sec; t->tv_usec = s.tv_nsec / 1000;
-    return r;
-}
-time_t time(time_t *t) {
-    struct timespec s;
-    clock_gettime(CLOCK_REALTIME, &s);
-    if (t) *t = s.tv_sec;
-    return s.tv_sec;
-}
-"#;
-
 fn step_the_clock(dir: &Path) {
     const HOUR: i64 = 3600;
-    let offset = dir.join("offset");
-    // In place: the shim has the file mapped.
-    let set = |seconds: i64| {
-        let file = OpenOptions::new().write(true).open(&offset).expect("it");
-        std::os::unix::fs::FileExt::write_all_at(&file, &seconds.to_ne_bytes(), 0).expect("set");
-    };
+    let set = |seconds| set_wall_clock(dir, seconds);
     let wall = || {
         std::time::SystemTime::now()
             .duration_since(std::time::UNIX_EPOCH)
@@ -344,18 +304,9 @@ fn step_the_clock(dir: &Path) {
 #[test]
 fn a_wall_clock_that_steps_neither_frees_nor_freezes() {
     let dir = tempfile::tempdir().expect("a temp dir");
-    let (source, shim) = (dir.path().join("shim.c"), dir.path().join("shim.so"));
-    std::fs::write(&source, SHIM).expect("the source");
-    let built = Command::new("cc")
-        .args(["-shared", "-fPIC", "-O1", "-o"])
-        .args([&shim, &source])
-        .status()
-        .expect("a C compiler");
-    assert!(built.success());
-    let offset = dir.path().join("offset");
-    std::fs::write(&offset, 0i64.to_ne_bytes()).expect("the offset");
-    let env = [("LD_PRELOAD", shim.as_path()), ("SHIM_OFFSET", &offset)];
-    Player::start("clock", dir.path(), 0, &env).finish("clock");
+    let place = support::plain_directory();
+    let clock = WallClock::build(dir.path(), place.path());
+    Player::start("clock", dir.path(), 0, &clock.env()).finish("clock");
 }
 
 fn without_descriptors(dir: &Path, number: &str) {

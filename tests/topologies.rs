@@ -190,7 +190,7 @@ fn sentinel_url(sentinels: &[Sentinel], rest: &str) -> String {
 }
 
 fn open(url: &str) -> RedisBackend {
-    RedisBackend::open(url, &ClientOptions::new()).expect("a good URL")
+    RedisBackend::open(url, &verbs::patient()).expect("a good URL")
 }
 
 /// The time of a call that must fail, and its error.
@@ -511,7 +511,7 @@ fn cluster_url<'a>(nodes: impl IntoIterator<Item = &'a RedisServer>) -> String {
 }
 
 fn tagged() -> ClientOptions {
-    ClientOptions::new().key_prefix(PREFIX)
+    verbs::patient().key_prefix(PREFIX)
 }
 
 fn open_cluster(url: &str) -> RedisBackend {
@@ -883,7 +883,11 @@ fn sentinels_and_clusters_may_be_under_tls() {
     let redis = RedisBackend::open(&url, &options).expect("a good URL");
     let _ = granted(redis.acquire(&key("k"), &id(), ttl(), None));
     // A certificate that nobody vouches for is refused from the sentinel already.
-    let error = open(&url)
+    let stranger = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]);
+    let strange = master.dir().join("strange.pem");
+    std::fs::write(&strange, stranger.expect("a certificate").cert.pem()).expect("written");
+    let error = RedisBackend::open(&url, &tagged().tls_ca_file(&strange))
+        .expect("a good URL")
         .is_locked(&key("k"), None)
         .expect_err("not trusted");
     assert_eq!(error.code(), ErrorCode::AuthFailed, "{error}");

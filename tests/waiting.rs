@@ -321,3 +321,18 @@ fn greedy_callers_share_evenly() {
     }
     panic!("{runs:?}");
 }
+
+#[test]
+fn a_wake_that_panics_is_nobody_elses_trouble() {
+    let client = Client::with_backend(MemoryBackend::new());
+    let guard = client.lock("k").expect("a lock");
+    let waiter = client.waiter("k", || panic!("planted")).expect("a place");
+    let other = client.clone();
+    let second =
+        std::thread::spawn(move || other.lock_with("k", &patient()).map(|g| g.fence().get()));
+    // The holder's own release calls it, and is not hurt.
+    assert!(guard.release().expect("an answer"));
+    assert!(waiter.is_first() && waiter.is_called());
+    drop(waiter);
+    assert_eq!(second.join().expect("no panic").expect("the lock"), 2);
+}

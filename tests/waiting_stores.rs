@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use postgres_server::Server;
 use redis_server::RedisServer;
 use support::{PATIENCE, eventually, threads_named};
-use syncguard::{Backend, Client, ClientOptions, ErrorCode, Jitter, Key, LockOptions};
+use syncguard::{Backend, Client, ClientOptions, ErrorCode, Jitter, Key, LockOptions, Watch};
 
 /// Options under which polling alone would take far longer than any test waits.
 fn patient() -> LockOptions {
@@ -31,10 +31,11 @@ fn polling() -> LockOptions {
 }
 
 fn clients(url: &str) -> (Client, Client) {
-    (
-        Client::open(url).expect("a legal URL"),
-        Client::open(url).expect("a legal URL"),
-    )
+    let options = ClientOptions::new()
+        .operation_timeout(PATIENCE)
+        .connect_timeout(PATIENCE);
+    let open = || Client::open_with(url, &options).expect("a legal URL");
+    (open(), open())
 }
 
 /// A waiter of one client is called by the release of another, again and again.
@@ -198,6 +199,23 @@ fn a_user_without_channels_releases_and_waits_all_the_same() {
 }
 
 #[test]
+fn the_documented_rights_are_enough_to_be_called() {
+    let server = RedisServer::start(&[]);
+    let rights = include_str!("../docs/wire-format.md")
+        .lines()
+        .find_map(|l| l.strip_prefix("ACL SETUSER locks on >password "))
+        .expect("the documented line");
+    let more = "+publish +subscribe +unsubscribe +ping &syncguard:*";
+    assert!(include_str!("../docs/wire-format.md").contains(more));
+    let mut command = vec!["ACL", "SETUSER", "locks", "on", ">password"];
+    command.extend(rights.split(' ').filter(|r| *r != "resetchannels"));
+    command.extend(more.split(' '));
+    server.cli(&command);
+    let (here, there) = clients(&format!("{}?user=locks&pass=password", server.url()));
+    called_by_another(&here, &there, || subscribers(&server) == 1);
+}
+
+#[test]
 fn a_restart_of_redis_is_waited_out() {
     let mut server = RedisServer::start(&["--appendonly", "yes", "--appendfsync", "always"]);
     let (here, there) = clients(&server.url());
@@ -275,6 +293,26 @@ fn a_watch_ends_with_its_drop() {
     eventually("a call", || called.load(SeqCst));
     drop(watch);
     eventually("the end of the subscription", || subscribers(&server) == 0);
+}
+
+/// A watch of somebody's own that panics whenever it is called.
+fn planted(client: &Client) -> Watch {
+    let key = Key::new("k").expect("a key");
+    let watch = client.watch(&key, Arc::new(|| panic!("planted")));
+    watch.expect("a watch")
+}
+
+#[test]
+fn a_watch_that_panics_takes_nobodys_call_away() {
+    let server = RedisServer::start(&[]);
+    let (here, there) = clients(&server.url());
+    let _planted = planted(&here);
+    called_by_another(&here, &there, || subscribers(&server) == 1);
+    let folder = tempfile::tempdir().expect("a folder");
+    let url = format!("sqlite:{}", folder.path().join("locks.db").display());
+    let (here, there) = clients(&url);
+    let _planted = planted(&here);
+    called_by_another(&here, &there, || threads_named("syncguard-eye") >= 1);
 }
 
 fn postgres(server: &Server, url: &str, schema: &str) -> (Client, Client) {

@@ -315,7 +315,12 @@ impl<'a> Parts<'a> {
 }
 
 pub(crate) fn unknown_option(name: &str) -> LockError {
-    LockError::invalid(format!("the URL has an unknown option \"{name}\""))
+    // A malformed URL may carry a secret where a name is expected.
+    if name.len() <= 40 && name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_') {
+        LockError::invalid(format!("the URL has an unknown option \"{name}\""))
+    } else {
+        LockError::invalid("the URL has an unknown option with a malformed name")
+    }
 }
 
 fn host_and_port(text: &str, default_port: u16) -> Result<(String, u16), LockError> {

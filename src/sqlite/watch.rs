@@ -67,7 +67,7 @@ impl Eye {
         let id = state.last_id;
         state.watchers.insert(id, Arc::clone(&freed));
         drop(state);
-        freed();
+        guarded(|| freed());
         Some(Watch::new(Watcher(Arc::clone(&self.0), id)))
     }
 }

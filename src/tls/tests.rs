@@ -252,6 +252,7 @@ fn a_certificate_of_version_1_is_enough_where_any_is_accepted() {
     let dir = tempfile::tempdir().expect("a directory");
     let made = Command::new("sh")
         .current_dir(dir.path())
+        .env_remove("OPENSSL_CONF")
         .args(["-c", "openssl req -new -newkey rsa:2048 -nodes -keyout key.pem -subj /CN=localhost -out csr.pem \
             && openssl x509 -req -in csr.pem -signkey key.pem -days 1 -outform DER -out cert.der \
             && openssl pkcs8 -topk8 -nocrypt -in key.pem -outform DER -out key.der"])

@@ -195,7 +195,8 @@ fn wall_seconds() -> i64 {
 /// Runs a stage whose wall clock it can move itself.
 fn with_a_wall_clock(stage: &str) {
     let dir = tempfile::tempdir().expect("a temp dir");
-    let clock = WallClock::build(dir.path());
+    let place = support::plain_directory();
+    let clock = WallClock::build(dir.path(), place.path());
     let mut stage = Stage::start_with(stage, dir.path(), &clock.env());
     stage.expect("done");
     stage.finish();

@@ -56,3 +56,12 @@ pub fn leave_descriptors(room: u64) -> Vec<File> {
     setrlimit(Resource::RLIMIT_NOFILE, (above + room).min(hard), hard).expect("a limit");
     gaps
 }
+
+/// A directory whose path can stand in `LD_PRELOAD`, which knows no escapes, wherever `TMPDIR` points.
+pub fn plain_directory() -> tempfile::TempDir {
+    let plain = |b: &u8| b.is_ascii_alphanumeric() || b"/._-".contains(b);
+    let given = std::path::absolute(std::env::temp_dir())
+        .ok()
+        .filter(|path| path.as_os_str().as_encoded_bytes().iter().all(plain));
+    tempfile::tempdir_in(given.unwrap_or_else(|| "/tmp".into())).expect("a directory")
+}

@@ -198,8 +198,9 @@ pub struct WallClock {
 }
 
 impl WallClock {
-    pub fn build(dir: &Path) -> Self {
-        let (source, shim) = (dir.join("wall_clock.c"), dir.join("wall_clock.so"));
+    /// For stages that work in `dir`; what is loaded into them is built in `place`.
+    pub fn build(dir: &Path, place: &Path) -> Self {
+        let (source, shim) = (place.join("wall_clock.c"), place.join("wall_clock.so"));
         std::fs::write(&source, include_str!("wall_clock.c")).expect("the source");
         let built = Command::new("cc")
             .args(["-shared", "-fPIC", "-O1", "-o"])

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use syncguard::{AcquireOutcome, Acquired, ErrorCode, Key, LockError, LockId, Ttl};
+use syncguard::{AcquireOutcome, Acquired, ClientOptions, ErrorCode, Key, LockError, LockId, Ttl};
 
 pub fn key(text: &str) -> Key {
     Key::new(text).expect("a legal key")
@@ -28,4 +28,12 @@ pub fn granted(outcome: Result<AcquireOutcome, LockError>) -> Acquired {
 #[track_caller]
 pub fn code<T: std::fmt::Debug>(result: Result<T, LockError>) -> ErrorCode {
     result.expect_err("an error").code()
+}
+
+/// Options for what must succeed on a machine that is busy with something else.
+pub fn patient() -> ClientOptions {
+    let long = Duration::from_secs(60);
+    ClientOptions::new()
+        .operation_timeout(long)
+        .connect_timeout(long)
 }

@@ -1,0 +1,128 @@
+//! The words of a guard's life: what it begins with, what is asked of it and what it answers.
+
+use std::time::Duration;
+
+use crate::cancel::CancelToken;
+use crate::error::{ErrorCode, LockError};
+use crate::lease::Ttl;
+
+/// Why a guard was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Loss {
+    /// The local deadline passed without a renewal.
+    Deadline,
+    /// The store said that the lock is not there.
+    Absent,
+    /// The heartbeat itself broke.
+    Broken,
+}
+
+impl Loss {
+    pub(crate) fn error(self) -> LockError {
+        match self {
+            Self::Deadline => LockError::new(
+                ErrorCode::NetworkTimeout,
+                "the lock was lost: its lease ran out before a renewal was confirmed",
+            ),
+            Self::Absent => LockError::internal("the lock was lost: the store no longer has it"),
+            Self::Broken => LockError::internal("the lock was lost: its heartbeat panicked"),
+        }
+    }
+}
+
+/// How often a lease is renewed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pace {
+    Never,
+    /// Every third of the ttl, whatever the ttl becomes.
+    Third,
+    Every(Duration),
+}
+
+impl Pace {
+    pub(super) fn interval(self, ttl: Ttl) -> Option<Duration> {
+        let third = ttl.as_duration() / 3;
+        match self {
+            Self::Never => None,
+            Self::Third => Some(third),
+            // The interval was checked against the first ttl; an extend may have chosen a shorter one.
+            Self::Every(every) if every < ttl.as_duration() => Some(every),
+            Self::Every(_) => Some(third),
+        }
+    }
+}
+
+/// What a guard starts with.
+pub(crate) struct Lease {
+    /// When the request was sent that the store granted.
+    pub(crate) sent: Duration,
+    pub(crate) ttl: Ttl,
+    pub(crate) pace: Pace,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) expires_at_ms: i64,
+    pub(crate) wants_report: bool,
+}
+
+/// What the timer must do after it rang.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Ring {
+    /// Nothing, ever again.
+    Never,
+    /// Ring again then.
+    At(Duration),
+    /// Start the heartbeat thread, and ring again then.
+    Start(Duration),
+    /// The guard was lost just now; `report` asks for its callback.
+    Lost { report: bool },
+}
+
+/// How an extend went.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Extension {
+    Extended(i64),
+    Absent,
+    /// It may have been applied, or may be later.
+    Unknown,
+    /// It certainly was not applied.
+    Refused,
+}
+
+/// What follows from an extend.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Effect {
+    /// Whether the caller may believe in the lease.
+    pub(crate) held: bool,
+    /// Whether the lost callback must be queued.
+    pub(crate) report: bool,
+    /// When the timer must ring.
+    pub(crate) alarm: Option<Duration>,
+}
+
+/// Leave to send an extend.
+pub(crate) enum Leave {
+    /// Send it, with this token.
+    Send(Ttl, CancelToken),
+    /// Do not: the guard is lost or released.
+    Absent,
+    /// Do not: the caller's own token or time ended the wait for another extend.
+    Stopped,
+}
+
+/// Leave to send a release.
+pub(crate) enum Turn {
+    Send,
+    /// Another one was answered.
+    Known,
+    /// The caller's own token or time ended the wait before the guard came to rest.
+    Stopped,
+}
+
+/// The time by which the local belief ends before the store's: what clocks may drift and calls may take.
+fn margin(ttl: Ttl) -> Duration {
+    ttl.as_duration() / 100 + Duration::from_millis(2)
+}
+
+/// Until when a lease whose request was sent at `sent` may be believed in.
+pub(super) fn believed_until(sent: Duration, ttl: Ttl) -> Duration {
+    (sent + ttl.as_duration()).saturating_sub(margin(ttl))
+}

@@ -10,7 +10,7 @@ TOOLS := redis-server:redis-server pgbouncer:pgbouncer pg_ctlcluster:postgresql 
 include ffi/ffi.mk
 include benches/bench.mk
 
-.PHONY: demo test lint unit model bench-check torture deps
+.PHONY: demo test lint unit model bench-check torture torture-c deps
 .DEFAULT_GOAL := demo
 
 demo:
@@ -38,9 +38,12 @@ model:
 bench-check:
 	BENCH_OWN=1 $(MAKE) --no-print-directory bench QUICK=1 >/dev/null
 
-# Hours of what `make test` does in seconds: eight threads, a million cycles each.
-torture:
+# Hours of what `make test` does in seconds: eight threads, a million cycles each; and a million cycles of C, with what they left.
+torture: torture-c
 	SYNCGUARD_TORTURE_CYCLES=1000000 $(CARGO) test --release --all-features --test redis no_two_hold_one_key -- --nocapture
+
+torture-c:
+	SYNCGUARD_CYCLES=1000000 $(CARGO) test --release --package syncguard-ffi --all-features --test stores cycles_on_redis -- --nocapture
 
 # Installs what is missing if it may, else says what to install.
 deps:

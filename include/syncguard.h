@@ -24,6 +24,9 @@
  * over PTRDIFF_MAX and an unknown number of an enumeration answer INVALID_ARGUMENT, with nothing read or sent. Functions without
  * a status say what they answer for NULL.
  *
+ * Ownership. A handle that a call is given stays the caller's; only the _free of its type ends it. What a call writes to `out` or
+ * `err`, and what a _new returns, belongs to the caller and is freed with the _free of its type.
+ *
  * Texts in are UTF-8, by pointer and length, or by pointer and SYNCGUARD_NUL; they are copied where they must live on. Texts out
  * end with a NUL and belong to the handle that they were asked of.
  *
@@ -176,7 +179,8 @@ typedef enum syncguard_status {
    */
   SYNCGUARD_STATUS_AUTH_FAILED = -2,
   /**
-   * An argument can never work: NULL, a bad key, URL or option, a store without its tables. Nothing was sent.
+   * It can never work as it is: NULL, a bad key, URL or option, which is found before anything is sent; or a store without its
+   * tables or its database. Nothing was changed.
    */
   SYNCGUARD_STATUS_INVALID_ARGUMENT = -3,
   /**
@@ -301,7 +305,8 @@ typedef struct syncguard_client_options {
    */
   size_t struct_size;
   /**
-   * Redis: what stands before every stored key. Default "syncguard". Prefixes of clients that share a database must not nest.
+   * Redis: what stands before every stored key. Default "syncguard"; "" for nothing. Trailing colons do not count, so "a" and
+   * "a:" are the same. Prefixes of clients that share a database must not nest ("app" and "app:x").
    */
   const char *key_prefix;
   /**
@@ -317,7 +322,8 @@ typedef struct syncguard_client_options {
    */
   const char *fence_table_name;
   /**
-   * TLS: a PEM file with the roots to trust. Default: the system's.
+   * TLS: a PEM file with the roots to trust, read when a connection is made. Default: the system's. With `rediss://` a
+   * certificate that does not fit is always refused; with Postgres the URL's `sslmode` decides.
    */
   const char *tls_ca_file;
   /**
@@ -588,7 +594,13 @@ void syncguard_cancel_free(struct syncguard_cancel *cancel);
 
 /**
  * Opens a store. Parses and validates only: no I/O, connections are made when first needed.
- * URLs: `redis://`, `rediss://`, `redis+unix://`, `postgres://`, `postgresql://`, `sqlite:PATH`.
+ *
+ *     redis://[user:password@]host[:port][/db]            rediss:// for the same under TLS
+ *     redis+unix:///path/to/socket[?db=1&user=U&pass=P]
+ *     redis+sentinel://host[:port],host[:port]/name       redis+cluster://host[:port],host[:port]
+ *     postgres://user:password@host[:port]/db[?sslmode=verify-full]         or postgresql://
+ *     sqlite:/path/to/file                                a ? or % in the path as %3F or %25
+ *
  *
  * @param url      the URL, copied.
  * @param url_len  its length in bytes, or `SYNCGUARD_NUL`.
@@ -609,6 +621,7 @@ enum syncguard_status syncguard_client_open(const char *url,
  * Creates what the store needs: tables and functions. May be repeated, and run by many processes at once.
  *
  * @param cancel  NULL, or ends the call.
+ * @param err     NULL, or gets an error below zero.
  * @return OK, at once where there is no schema; INVALID_ARGUMENT for NULL, or a store that holds something else under our
  * names; AUTH_FAILED without the right to create; SERVICE_UNAVAILABLE, RATE_LIMITED, NETWORK_TIMEOUT, ABORTED, INTERNAL as
  * said of them.
@@ -623,6 +636,7 @@ enum syncguard_status syncguard_client_setup_schema(struct syncguard_client *cli
  * client's `on_warning`.
  *
  * @param cancel  NULL, or ends the call.
+ * @param err     NULL, or gets an error below zero.
  * @return OK if locks will work; INVALID_ARGUMENT for NULL, a missing schema or a wrong one, with what to do; AUTH_FAILED,
  * SERVICE_UNAVAILABLE, RATE_LIMITED, NETWORK_TIMEOUT, ABORTED, INTERNAL as said of them.
  * Threads: any. Blocks up to the operation timeout.
@@ -637,6 +651,7 @@ enum syncguard_status syncguard_client_check(struct syncguard_client *client,
  * @param limit   how many at the most.
  * @param cancel  NULL, or ends the call.
  * @param purged  gets how many were removed; written if OK.
+ * @param err     NULL, or gets an error below zero.
  * @return OK; INVALID_ARGUMENT for NULL; AUTH_FAILED, SERVICE_UNAVAILABLE, RATE_LIMITED, NETWORK_TIMEOUT, ABORTED, INTERNAL as
  * said of them.
  * Threads: any. Blocks up to the operation timeout.
@@ -775,6 +790,7 @@ bool syncguard_guard_wait_lost(const struct syncguard_guard *guard,
  *
  * @param ttl_ms  at least 1, at most ten years.
  * @param cancel  NULL, or ends the call.
+ * @param err     NULL, or gets an error below zero.
  * @return OK, still held; ABSENT, it was lost or released, also in the middle of this call, which needs no I/O once known;
  * INVALID_ARGUMENT for NULL or a bad ttl; below zero as said of each, after which the lease counts as the shorter of what it was
  * and what was asked for.
@@ -790,6 +806,7 @@ enum syncguard_status syncguard_guard_extend(struct syncguard_guard *guard,
  * May be repeated: once the store has answered, nothing more is sent and the answer is ABSENT; after an error it is tried again.
  *
  * @param cancel  NULL, or ends the call.
+ * @param err     NULL, or gets an error below zero.
  * @return OK, this call removed the lock; ABSENT, it was gone already; INVALID_ARGUMENT for NULL; below zero as said of each:
  * the lock may then be held until its ttl has passed.
  * Threads: any, also inside the guard's own callback; otherwise it waits, up to a second, for one that runs. Blocks up to the
@@ -835,6 +852,7 @@ enum syncguard_status syncguard_acquire(struct syncguard_client *client,
  * @param lock_id      22 characters of `[A-Za-z0-9_-]`.
  * @param lock_id_len  its length in bytes, or `SYNCGUARD_NUL`.
  * @param cancel       NULL, or ends the call.
+ * @param err          NULL, or gets an error below zero.
  * @return OK, this call removed it; ABSENT, there was no such live lock; INVALID_ARGUMENT for NULL or what is no lock id;
  * AUTH_FAILED, SERVICE_UNAVAILABLE, RATE_LIMITED, NETWORK_TIMEOUT, ABORTED, INTERNAL as said of them.
  * Threads: any. Blocks up to the operation timeout.
@@ -853,6 +871,7 @@ enum syncguard_status syncguard_release(struct syncguard_client *client,
  * @param ttl_ms         at least 1, at most ten years.
  * @param cancel         NULL, or ends the call.
  * @param expires_at_ms  gets when the lease ends, in Unix milliseconds of the store's clock; written if OK.
+ * @param err            NULL, or gets an error below zero.
  * @return OK; ABSENT, there was no such live lock; INVALID_ARGUMENT for NULL, what is no lock id, or a bad ttl; AUTH_FAILED,
  * SERVICE_UNAVAILABLE, RATE_LIMITED, NETWORK_TIMEOUT, ABORTED, INTERNAL as said of them.
  * Threads: any. Blocks up to the operation timeout.
@@ -872,6 +891,7 @@ enum syncguard_status syncguard_extend(struct syncguard_client *client,
  * @param key_len  its length in bytes, or `SYNCGUARD_NUL`.
  * @param cancel   NULL, or ends the call.
  * @param out      gets the answer; written if OK.
+ * @param err      NULL, or gets an error below zero.
  * @return OK; INVALID_ARGUMENT for NULL or a bad key; AUTH_FAILED, SERVICE_UNAVAILABLE, RATE_LIMITED, NETWORK_TIMEOUT, ABORTED,
  * INTERNAL as said of them.
  * Threads: any. Blocks up to the operation timeout.
@@ -890,6 +910,7 @@ enum syncguard_status syncguard_is_locked(struct syncguard_client *client,
  * @param key_len  its length in bytes, or `SYNCGUARD_NUL`.
  * @param cancel   NULL, or ends the call.
  * @param out      gets what is known of it; written if OK.
+ * @param err      NULL, or gets an error below zero.
  * @return OK; ABSENT, nobody holds it; below zero as for `syncguard_is_locked`.
  * Threads: any. Blocks up to the operation timeout.
  */
@@ -907,6 +928,7 @@ enum syncguard_status syncguard_lookup_by_key(struct syncguard_client *client,
  * @param lock_id_len  its length in bytes, or `SYNCGUARD_NUL`.
  * @param cancel       NULL, or ends the call.
  * @param out          gets what is known of it; written if OK.
+ * @param err          NULL, or gets an error below zero.
  * @return OK; ABSENT, there is no such live lock; INVALID_ARGUMENT for NULL or what is no lock id; else below zero as for
  * `syncguard_is_locked`.
  * Threads: any. Blocks up to the operation timeout.
@@ -925,6 +947,7 @@ enum syncguard_status syncguard_lookup_by_id(struct syncguard_client *client,
  * @param key_len  its length in bytes, or `SYNCGUARD_NUL`.
  * @param cancel   NULL, or ends the call.
  * @param out      gets what is known of it; written if OK.
+ * @param err      NULL, or gets an error below zero.
  * @return as `syncguard_lookup_by_key`.
  * Threads: any. Blocks up to the operation timeout.
  */
@@ -942,6 +965,7 @@ enum syncguard_status syncguard_lookup_by_key_raw(struct syncguard_client *clien
  * @param lock_id_len  its length in bytes, or `SYNCGUARD_NUL`.
  * @param cancel       NULL, or ends the call.
  * @param out          gets what is known of it; written if OK.
+ * @param err          NULL, or gets an error below zero.
  * @return as `syncguard_lookup_by_id`.
  * Threads: any. Blocks up to the operation timeout.
  */
@@ -958,6 +982,7 @@ enum syncguard_status syncguard_lookup_by_id_raw(struct syncguard_client *client
  * @param lock_id      22 characters of `[A-Za-z0-9_-]`.
  * @param lock_id_len  its length in bytes, or `SYNCGUARD_NUL`.
  * @param out          gets the answer; written if OK.
+ * @param err          NULL, or gets an error below zero.
  * @return OK; INVALID_ARGUMENT for NULL or what is no lock id; else below zero as for `syncguard_is_locked`, but never ABORTED.
  * Threads: any. Blocks up to the operation timeout.
  */
@@ -1021,6 +1046,7 @@ void syncguard_waiter_free(struct syncguard_waiter *waiter);
  * @param key      as for `syncguard_lock`.
  * @param key_len  its length in bytes, or `SYNCGUARD_NUL`.
  * @param out      gets the answer; written if OK.
+ * @param err      NULL, or gets an error below zero.
  * @return OK; INVALID_ARGUMENT for NULL or a bad key; INTERNAL in a forked child.
  * Threads: any.
  */
@@ -1037,6 +1063,7 @@ enum syncguard_status syncguard_is_waited_for(struct syncguard_client *client,
  * @param key      the key, as for `syncguard_acquire`.
  * @param key_len  its length in bytes, or `SYNCGUARD_NUL`.
  * @param out      an array of 25, gets the digits and a NUL; written if OK.
+ * @param err      NULL, or gets an error below zero.
  * @return OK; INVALID_ARGUMENT for NULL or a bad key.
  * Threads: any. No I/O.
  */
@@ -1050,6 +1077,7 @@ enum syncguard_status syncguard_hash_key(const char *key,
  *
  * @param lock_id      the text.
  * @param lock_id_len  its length in bytes, or `SYNCGUARD_NUL`.
+ * @param err          NULL, or gets an error below zero.
  * @return OK; INVALID_ARGUMENT if it is none, or NULL. The message does not repeat it.
  * Threads: any. No I/O.
  */

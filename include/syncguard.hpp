@@ -10,17 +10,19 @@
 //   syncguard::mutex nightly(client, "nightly");                // for std::unique_lock, std::scoped_lock
 //   std::unique_lock lock(nightly, std::chrono::seconds(10));
 //
-// Trouble is thrown as syncguard::error; contention and absence are answers. Everything may be used from any thread, also by
+// Trouble, bad arguments included, is thrown as syncguard::error; contention and absence are answers. Everything may be used from any thread, also by
 // several at once, except that one object must not be assigned to or destroyed while another thread uses it. After fork, see
 // syncguard.h.
 #ifndef SYNCGUARD_HPP
 #define SYNCGUARD_HPP
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -49,6 +51,7 @@ class error : public std::runtime_error {
       key_hash_ = hash;
     }
   }
+  error(status code, const std::string& message) : std::runtime_error(message), code_(code), attempts_(0) {}
 
   /// What to branch on; always below zero.
   status code() const noexcept { return code_; }
@@ -109,7 +112,7 @@ std::int64_t count(const std::chrono::duration<Rep, Period>& time) {
 /// Milliseconds of 32 bits, cut to fit.
 inline std::uint32_t short_count(milliseconds time, const char* name) {
   if (time.count() < 0) {
-    throw std::invalid_argument(std::string(name) + " is negative");
+    throw error(SYNCGUARD_STATUS_INVALID_ARGUMENT, std::string(name) + " is negative");
   }
   return time.count() > INT64_C(0xffffffff) ? UINT32_C(0xffffffff) : static_cast<std::uint32_t>(time.count());
 }
@@ -142,7 +145,7 @@ inline void drop_hooks(void* data) noexcept { delete static_cast<hooks*>(data); 
 
 }  // namespace detail
 
-/// Ends calls from another thread, for good. Copies are the same token.
+/// Ends calls from another thread, for good. Copies are the same token. Options point to it: it must live as long as they are used.
 class cancel_token {
  public:
   cancel_token() : handle_(::syncguard_cancel_new(), ::syncguard_cancel_free) {
@@ -345,7 +348,7 @@ class client {
     return purged;
   }
 
-  /// Waits for the lock as the options say. Throws ACQUISITION_TIMEOUT if somebody else held it to the end.
+  /// Waits for the lock as the options say, by default up to 5 s. Throws ACQUISITION_TIMEOUT if somebody else held it to the end.
   guard lock(std::string_view key, const lock_options& options = {}) const {
     ::syncguard_guard* handle = nullptr;
     detail::outcome outcome;
@@ -440,7 +443,13 @@ class client {
   ::syncguard_client* native_handle() const noexcept { return handle_.get(); }
 
  private:
-  static const char* text(const std::optional<std::string>& value) noexcept { return value ? value->c_str() : nullptr; }
+  /// In C a NUL ends a text: one in the middle would cut it off.
+  static const char* text(const std::optional<std::string>& value) {
+    if (value && value->find('\0') != std::string::npos) {
+      throw error(SYNCGUARD_STATUS_INVALID_ARGUMENT, "an option holds a NUL");
+    }
+    return value ? value->c_str() : nullptr;
+  }
 
   static ::syncguard_lock_options native(const lock_options& options) {
     ::syncguard_lock_options raw = SYNCGUARD_LOCK_OPTIONS_INIT;
@@ -501,15 +510,7 @@ class mutex {
   mutex& operator=(const mutex&) = delete;
 
   /// Throws trouble, and ACQUISITION_TIMEOUT or ABORTED where the options allow for them; the mutex is then not locked.
-  void lock() {
-    std::unique_lock gate(gate_);
-    lock_options options = options_;
-    if (options.acquire_timeout == milliseconds(0)) {
-      options.acquire_timeout = forever;
-    }
-    held_ = store_.lock(key_, options);
-    gate.release();
-  }
+  void lock() { lock_within(options_.acquire_timeout == milliseconds(0) ? forever : options_.acquire_timeout); }
 
   /// One attempt.
   [[nodiscard]] bool try_lock() {
@@ -521,7 +522,7 @@ class mutex {
   [[nodiscard]] bool try_lock_for(const std::chrono::duration<Rep, Period>& time) {
     // Far more than a steady clock can count to: no limit.
     if (detail::count(time) > std::chrono::hours(24 * 365 * 100) / milliseconds(1)) {
-      lock();
+      lock_within(forever);
       return true;
     }
     return try_lock_until(std::chrono::steady_clock::now() +
@@ -568,6 +569,14 @@ class mutex {
   bool is_lost() const noexcept { return !held_ || held_->is_lost(); }
 
  private:
+  void lock_within(milliseconds time) {
+    std::unique_lock gate(gate_);
+    lock_options options = options_;
+    options.acquire_timeout = time;
+    held_ = store_.lock(key_, options);
+    gate.release();
+  }
+
   bool keep(std::unique_lock<std::timed_mutex>& gate, std::optional<guard> held) {
     if (!held) {
       return false;

@@ -331,10 +331,13 @@ fn run(bench: &mut Bench) -> Result<(), String> {
         bench.page.prose(&text);
         let rows = uncontended::measure(bench, &redis_server, &redis_entries, &CALLERS);
         throughput_targets(bench, "Redis", &rows);
+        c_targets(bench, "Redis", &rows);
         let rows = uncontended::measure(bench, &disk_server, &disk_entries, &CALLERS);
         throughput_targets(bench, "Postgres on disk", &rows);
+        c_targets(bench, "Postgres on disk", &rows);
         let rows = uncontended::measure(bench, &tmpfs_server, &tmpfs_entries, &CALLERS);
         throughput_targets(bench, "Postgres on tmpfs", &rows);
+        c_targets(bench, "Postgres on tmpfs", &rows);
         let entries = contenders::sqlite(&sqlite_url(sqlite_disk.path()));
         uncontended::measure(
             bench,
@@ -571,6 +574,21 @@ fn throughput_targets(bench: &mut Bench, server: &str, rows: &[Measured]) {
                 part.median >= 0.95,
             );
         }
+    }
+}
+
+/// What the C interface adds to a cycle of one caller.
+fn c_targets(bench: &mut Bench, server: &str, rows: &[Measured]) {
+    let find = |name: &str| rows.iter().find(|m| m.entry.name == name);
+    if let (Some(rust), Some(c)) = (find("syncguard lock()"), find("C syncguard_lock")) {
+        let (rust, c) = (&rust.at[0].p50, &c.at[0].p50);
+        let part = ratio(c, rust);
+        let more: Vec<f64> = c.iter().zip(rust).map(|(c, r)| c - r).collect();
+        let more = Figure::of(&more);
+        let met = more.median <= 2.0 || part.median <= 1.02;
+        let target = "≤ 2 µs or 2 %";
+        bench.target(&format!("{server}: C ÷ lock(), p50"), target, part, met);
+        bench.target(&format!("{server}: C − lock(), µs"), target, more, met);
     }
 }
 

@@ -35,7 +35,13 @@ pub(crate) struct Opened {
 }
 
 /// Opens a store. Parses and validates only: no I/O, connections are made when first needed.
-/// URLs: `redis://`, `rediss://`, `redis+unix://`, `postgres://`, `postgresql://`, `sqlite:PATH`.
+///
+///     redis://[user:password@]host[:port][/db]            rediss:// for the same under TLS
+///     redis+unix:///path/to/socket[?db=1&user=U&pass=P]
+///     redis+sentinel://host[:port],host[:port]/name       redis+cluster://host[:port],host[:port]
+///     postgres://user:password@host[:port]/db[?sslmode=verify-full]         or postgresql://
+///     sqlite:/path/to/file                                a ? or % in the path as %3F or %25
+///
 ///
 /// @param url      the URL, copied.
 /// @param url_len  its length in bytes, or `SYNCGUARD_NUL`.
@@ -74,6 +80,7 @@ pub unsafe extern "C" fn syncguard_client_open(
 /// Creates what the store needs: tables and functions. May be repeated, and run by many processes at once.
 ///
 /// @param cancel  NULL, or ends the call.
+/// @param err     NULL, or gets an error below zero.
 /// @return OK, at once where there is no schema; INVALID_ARGUMENT for NULL, or a store that holds something else under our
 /// names; AUTH_FAILED without the right to create; SERVICE_UNAVAILABLE, RATE_LIMITED, NETWORK_TIMEOUT, ABORTED, INTERNAL as
 /// said of them.
@@ -96,6 +103,7 @@ pub unsafe extern "C" fn syncguard_client_setup_schema(
 /// client's `on_warning`.
 ///
 /// @param cancel  NULL, or ends the call.
+/// @param err     NULL, or gets an error below zero.
 /// @return OK if locks will work; INVALID_ARGUMENT for NULL, a missing schema or a wrong one, with what to do; AUTH_FAILED,
 /// SERVICE_UNAVAILABLE, RATE_LIMITED, NETWORK_TIMEOUT, ABORTED, INTERNAL as said of them.
 /// Threads: any. Blocks up to the operation timeout.
@@ -118,6 +126,7 @@ pub unsafe extern "C" fn syncguard_client_check(
 /// @param limit   how many at the most.
 /// @param cancel  NULL, or ends the call.
 /// @param purged  gets how many were removed; written if OK.
+/// @param err     NULL, or gets an error below zero.
 /// @return OK; INVALID_ARGUMENT for NULL; AUTH_FAILED, SERVICE_UNAVAILABLE, RATE_LIMITED, NETWORK_TIMEOUT, ABORTED, INTERNAL as
 /// said of them.
 /// Threads: any. Blocks up to the operation timeout.

@@ -221,6 +221,7 @@ pub unsafe extern "C" fn syncguard_guard_wait_lost(
 ///
 /// @param ttl_ms  at least 1, at most ten years.
 /// @param cancel  NULL, or ends the call.
+/// @param err     NULL, or gets an error below zero.
 /// @return OK, still held; ABSENT, it was lost or released, also in the middle of this call, which needs no I/O once known;
 /// INVALID_ARGUMENT for NULL or a bad ttl; below zero as said of each, after which the lease counts as the shorter of what it was
 /// and what was asked for.
@@ -244,6 +245,7 @@ pub unsafe extern "C" fn syncguard_guard_extend(
 /// May be repeated: once the store has answered, nothing more is sent and the answer is ABSENT; after an error it is tried again.
 ///
 /// @param cancel  NULL, or ends the call.
+/// @param err     NULL, or gets an error below zero.
 /// @return OK, this call removed the lock; ABSENT, it was gone already; INVALID_ARGUMENT for NULL; below zero as said of each:
 /// the lock may then be held until its ttl has passed.
 /// Threads: any, also inside the guard's own callback; otherwise it waits, up to a second, for one that runs. Blocks up to the

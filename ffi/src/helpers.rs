@@ -21,6 +21,7 @@ use crate::verbs::read_id;
 /// @param key      the key, as for `syncguard_acquire`.
 /// @param key_len  its length in bytes, or `SYNCGUARD_NUL`.
 /// @param out      an array of 25, gets the digits and a NUL; written if OK.
+/// @param err      NULL, or gets an error below zero.
 /// @return OK; INVALID_ARGUMENT for NULL or a bad key.
 /// Threads: any. No I/O.
 #[unsafe(no_mangle)]
@@ -42,6 +43,7 @@ pub unsafe extern "C" fn syncguard_hash_key(
 ///
 /// @param lock_id      the text.
 /// @param lock_id_len  its length in bytes, or `SYNCGUARD_NUL`.
+/// @param err          NULL, or gets an error below zero.
 /// @return OK; INVALID_ARGUMENT if it is none, or NULL. The message does not repeat it.
 /// Threads: any. No I/O.
 #[unsafe(no_mangle)]

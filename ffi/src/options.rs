@@ -40,7 +40,8 @@ const FOREVER: i64 = -1;
 pub struct syncguard_client_options {
     /// `sizeof(syncguard_client_options)`, as the `_INIT` macro sets it.
     pub struct_size: usize,
-    /// Redis: what stands before every stored key. Default "syncguard". Prefixes of clients that share a database must not nest.
+    /// Redis: what stands before every stored key. Default "syncguard"; "" for nothing. Trailing colons do not count, so "a" and
+    /// "a:" are the same. Prefixes of clients that share a database must not nest ("app" and "app:x").
     pub key_prefix: *const c_char,
     /// Postgres: the schema of the tables. Default: the connection's own.
     pub schema: *const c_char,
@@ -48,7 +49,8 @@ pub struct syncguard_client_options {
     pub table_name: *const c_char,
     /// Postgres: the table of fence counters. Default "syncguard_fence_counters".
     pub fence_table_name: *const c_char,
-    /// TLS: a PEM file with the roots to trust. Default: the system's.
+    /// TLS: a PEM file with the roots to trust, read when a connection is made. Default: the system's. With `rediss://` a
+    /// certificate that does not fit is always refused; with Postgres the URL's `sslmode` decides.
     pub tls_ca_file: *const c_char,
     /// How many connections there may be, at least 2. Default 16.
     pub pool_size: u32,

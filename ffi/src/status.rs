@@ -22,7 +22,8 @@ pub enum syncguard_status {
     SYNCGUARD_STATUS_SERVICE_UNAVAILABLE = -1,
     /// The store refused the credentials, or they lack a right.
     SYNCGUARD_STATUS_AUTH_FAILED = -2,
-    /// An argument can never work: NULL, a bad key, URL or option, a store without its tables. Nothing was sent.
+    /// It can never work as it is: NULL, a bad key, URL or option, which is found before anything is sent; or a store without its
+    /// tables or its database. Nothing was changed.
     SYNCGUARD_STATUS_INVALID_ARGUMENT = -3,
     /// The store, the pool of connections, or the process is full (no thread or descriptor left). Trying again later may help.
     SYNCGUARD_STATUS_RATE_LIMITED = -4,

@@ -106,6 +106,7 @@ pub unsafe extern "C" fn syncguard_acquire(
 /// @param lock_id      22 characters of `[A-Za-z0-9_-]`.
 /// @param lock_id_len  its length in bytes, or `SYNCGUARD_NUL`.
 /// @param cancel       NULL, or ends the call.
+/// @param err          NULL, or gets an error below zero.
 /// @return OK, this call removed it; ABSENT, there was no such live lock; INVALID_ARGUMENT for NULL or what is no lock id;
 /// AUTH_FAILED, SERVICE_UNAVAILABLE, RATE_LIMITED, NETWORK_TIMEOUT, ABORTED, INTERNAL as said of them.
 /// Threads: any. Blocks up to the operation timeout.
@@ -132,6 +133,7 @@ pub unsafe extern "C" fn syncguard_release(
 /// @param ttl_ms         at least 1, at most ten years.
 /// @param cancel         NULL, or ends the call.
 /// @param expires_at_ms  gets when the lease ends, in Unix milliseconds of the store's clock; written if OK.
+/// @param err            NULL, or gets an error below zero.
 /// @return OK; ABSENT, there was no such live lock; INVALID_ARGUMENT for NULL, what is no lock id, or a bad ttl; AUTH_FAILED,
 /// SERVICE_UNAVAILABLE, RATE_LIMITED, NETWORK_TIMEOUT, ABORTED, INTERNAL as said of them.
 /// Threads: any. Blocks up to the operation timeout.
@@ -166,6 +168,7 @@ pub unsafe extern "C" fn syncguard_extend(
 /// @param key_len  its length in bytes, or `SYNCGUARD_NUL`.
 /// @param cancel   NULL, or ends the call.
 /// @param out      gets the answer; written if OK.
+/// @param err      NULL, or gets an error below zero.
 /// @return OK; INVALID_ARGUMENT for NULL or a bad key; AUTH_FAILED, SERVICE_UNAVAILABLE, RATE_LIMITED, NETWORK_TIMEOUT, ABORTED,
 /// INTERNAL as said of them.
 /// Threads: any. Blocks up to the operation timeout.
@@ -194,6 +197,7 @@ pub unsafe extern "C" fn syncguard_is_locked(
 /// @param key_len  its length in bytes, or `SYNCGUARD_NUL`.
 /// @param cancel   NULL, or ends the call.
 /// @param out      gets what is known of it; written if OK.
+/// @param err      NULL, or gets an error below zero.
 /// @return OK; ABSENT, nobody holds it; below zero as for `syncguard_is_locked`.
 /// Threads: any. Blocks up to the operation timeout.
 #[unsafe(no_mangle)]
@@ -224,6 +228,7 @@ pub unsafe extern "C" fn syncguard_lookup_by_key(
 /// @param lock_id_len  its length in bytes, or `SYNCGUARD_NUL`.
 /// @param cancel       NULL, or ends the call.
 /// @param out          gets what is known of it; written if OK.
+/// @param err          NULL, or gets an error below zero.
 /// @return OK; ABSENT, there is no such live lock; INVALID_ARGUMENT for NULL or what is no lock id; else below zero as for
 /// `syncguard_is_locked`.
 /// Threads: any. Blocks up to the operation timeout.
@@ -255,6 +260,7 @@ pub unsafe extern "C" fn syncguard_lookup_by_id(
 /// @param key_len  its length in bytes, or `SYNCGUARD_NUL`.
 /// @param cancel   NULL, or ends the call.
 /// @param out      gets what is known of it; written if OK.
+/// @param err      NULL, or gets an error below zero.
 /// @return as `syncguard_lookup_by_key`.
 /// Threads: any. Blocks up to the operation timeout.
 #[unsafe(no_mangle)]
@@ -285,6 +291,7 @@ pub unsafe extern "C" fn syncguard_lookup_by_key_raw(
 /// @param lock_id_len  its length in bytes, or `SYNCGUARD_NUL`.
 /// @param cancel       NULL, or ends the call.
 /// @param out          gets what is known of it; written if OK.
+/// @param err          NULL, or gets an error below zero.
 /// @return as `syncguard_lookup_by_id`.
 /// Threads: any. Blocks up to the operation timeout.
 #[unsafe(no_mangle)]
@@ -314,6 +321,7 @@ pub unsafe extern "C" fn syncguard_lookup_by_id_raw(
 /// @param lock_id      22 characters of `[A-Za-z0-9_-]`.
 /// @param lock_id_len  its length in bytes, or `SYNCGUARD_NUL`.
 /// @param out          gets the answer; written if OK.
+/// @param err          NULL, or gets an error below zero.
 /// @return OK; INVALID_ARGUMENT for NULL or what is no lock id; else below zero as for `syncguard_is_locked`, but never ABORTED.
 /// Threads: any. Blocks up to the operation timeout.
 #[unsafe(no_mangle)]

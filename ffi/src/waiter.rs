@@ -113,6 +113,7 @@ pub unsafe extern "C" fn syncguard_waiter_free(waiter: *mut syncguard_waiter) {
 /// @param key      as for `syncguard_lock`.
 /// @param key_len  its length in bytes, or `SYNCGUARD_NUL`.
 /// @param out      gets the answer; written if OK.
+/// @param err      NULL, or gets an error below zero.
 /// @return OK; INVALID_ARGUMENT for NULL or a bad key; INTERNAL in a forked child.
 /// Threads: any.
 #[unsafe(no_mangle)]

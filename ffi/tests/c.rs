@@ -107,6 +107,7 @@ fn cycles_leave_nothing_behind() {
 }
 
 #[test]
-fn c_and_rust_contend_for_one_key() {
-    contend(&store(&scratch()));
+fn c_and_rust_contend_on_sqlite() {
+    let dir = scratch();
+    contend(&store(&dir));
 }

@@ -55,6 +55,23 @@ fn the_header_names_the_packages_version() {
     }
 }
 
+/// What no test can show and a caller must know.
+#[test]
+fn the_header_says_what_is_undefined_and_what_is_shared() {
+    let header = fs::read_to_string(include().join("syncguard.h")).expect("the header");
+    let words: Vec<&str> = header.split([' ', '\n', '*']).filter(|w| !w.is_empty()).collect();
+    let text = words.join(" ");
+    for promise in [
+        "Nothing here may be called from a signal handler: that is undefined.",
+        "to leave one by longjmp, by an exception or by ending the thread is undefined",
+        "must not nest",
+        "\"a\" and \"a:\" are the same",
+        "Freeing a handle twice, using it after it was freed, and passing what was never a handle.",
+    ] {
+        assert!(text.contains(promise), "{promise}");
+    }
+}
+
 /// Alone, twice, as C of three ages and as C++, with every warning an error.
 #[test]
 fn the_header_compiles_alone() {

@@ -28,7 +28,6 @@ fn on_redis() {
     for name in ["basics", "arguments", "callbacks", "threads", "forked"] {
         passes(name, &server.url());
     }
-    contend(&server.url());
 }
 
 #[test]
@@ -37,10 +36,19 @@ fn on_postgres() {
     for name in ["basics", "arguments", "callbacks", "threads", "forked"] {
         passes(name, &server.url());
     }
-    contend(&server.url());
 }
 
-/// `SYNCGUARD_CYCLES` asks for another number.
+#[test]
+fn c_and_rust_contend_on_redis() {
+    contend(&RedisServer::start(&[]).url());
+}
+
+#[test]
+fn c_and_rust_contend_on_postgres() {
+    contend(&Server::shared().url());
+}
+
+/// `SYNCGUARD_CYCLES` asks for another number: `make torture` for a million.
 #[test]
 fn cycles_on_redis_leave_nothing_behind() {
     let server = RedisServer::start(&[]);

@@ -186,7 +186,7 @@ static void the_lost_fd(void) {
 static void a_heartbeat_outlives_the_ttl(void) {
   syncguard_client *client = open_client();
   syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-  options.ttl_ms = 3000;
+  options.ttl_ms = 30000;
   options.heartbeat_ms = 50;
   syncguard_guard *guard = NULL;
   EXPECT(OK, syncguard_lock(client, "beat", NUL, &options, &guard, &err));

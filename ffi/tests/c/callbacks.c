@@ -23,6 +23,13 @@ static int read_int(int *what) {
   return value;
 }
 
+static syncguard_guard *guard_of(struct seen *seen) {
+  pthread_mutex_lock(&M);
+  syncguard_guard *guard = seen->guard;
+  pthread_mutex_unlock(&M);
+  return guard;
+}
+
 static void add(int *what) {
   pthread_mutex_lock(&M);
   ++*what;
@@ -49,6 +56,10 @@ static void on_lost(void *data, const syncguard_error *why) {
   if (seen->sleeps) {
     pause_ms(seen->sleeps);
   }
+  if (seen->calls_in || seen->frees_guard) {
+    /* It may come before the lock has returned. */
+    EVENTUALLY(guard_of(seen) != NULL);
+  }
   if (seen->calls_in) {
     syncguard_guard *other = lock(seen->client, "from inside");
     syncguard_guard_free(other);
@@ -74,11 +85,13 @@ static syncguard_lock_options lost_soon(struct seen *seen) {
   return options;
 }
 
-/* The guard is written before the callback can read it: its lease lasts long enough for that, on any machine. */
 static void lost_once(struct seen *seen, const char *key) {
   syncguard_lock_options options = lost_soon(seen);
-  options.ttl_ms = 1000;
-  EXPECT(OK, syncguard_lock(seen->client, key, NUL, &options, &seen->guard, &err));
+  syncguard_guard *guard = NULL;
+  EXPECT(OK, syncguard_lock(seen->client, key, NUL, &options, &guard, &err));
+  pthread_mutex_lock(&M);
+  seen->guard = guard;
+  pthread_mutex_unlock(&M);
   EVENTUALLY(read_int(&seen->lost) == 1);
 }
 

@@ -59,6 +59,13 @@ static void errors(syncguard::client& client) {
   CHECK(thrown([&] { (void)client.lock(""); }) == SYNCGUARD_STATUS_INVALID_ARGUMENT);
   CHECK(thrown([&] { (void)client.lock(std::string_view("a\0b", 3)); }) == SYNCGUARD_STATUS_INVALID_ARGUMENT);
   CHECK(thrown([] { syncguard::client bad("nosuch://"); }) == SYNCGUARD_STATUS_INVALID_ARGUMENT);
+  // What C cannot say is refused, not cut off.
+  syncguard::client_options bad;
+  bad.key_prefix = std::string("a\0b", 3);
+  CHECK(thrown([&] { syncguard::client cut("redis://h", bad); }) == SYNCGUARD_STATUS_INVALID_ARGUMENT);
+  bad.key_prefix.reset();
+  bad.connect_timeout = -1ms;
+  CHECK(thrown([&] { syncguard::client negative("redis://h", bad); }) == SYNCGUARD_STATUS_INVALID_ARGUMENT);
   auto held = client.lock("held");
   syncguard::lock_options options;
   options.acquire_timeout = 30ms;

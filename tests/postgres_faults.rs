@@ -65,7 +65,7 @@ fn every_verb_is_one_round_trip() {
     let own = trips(&server, server.port, "trips");
     let pooled = trips(&server, pooler.port, "trips_pooled");
     // A session of our own has what it needs; one of a pooler is told everything with every call.
-    assert!(own < 300 && pooled > 600, "{own} {pooled} bytes");
+    assert!(own < 250 && pooled > 400, "{own} {pooled} bytes");
 }
 
 /// Counts the trips of every verb on its way to this port, and answers how many bytes a contended acquire sends.
@@ -379,7 +379,7 @@ fn a_short_call_does_not_shorten_the_next() {
     let options = options("shortened").operation_timeout(Duration::from_secs(60));
     let store = open(&server.url(), &options);
     // Only a machine that is busy beyond reason needs the second try.
-    wait_for("a short call", || {
+    let _ = wait_for("a short call", || {
         let short = CancelToken::new().with_timeout(Duration::from_secs(2));
         store.release(&id(), Some(&short)).ok()
     });

@@ -829,6 +829,25 @@ struct Postgres {
     schema: String,
 }
 
+/// The same behind what looks like a pooler.
+struct Pooled {
+    store: Postgres,
+    pooler: postgres_server::Disguise,
+}
+
+impl Store for Pooled {
+    fn start() -> Self {
+        let store = Postgres::start();
+        let pooler = postgres_server::Disguise::start(&store.server);
+        Self { store, pooler }
+    }
+
+    fn open(&self, options: &ClientOptions) -> Client {
+        let options = options.clone().schema(&self.store.schema);
+        Client::open_with(&self.pooler.url(), &options).expect("a legal URL")
+    }
+}
+
 impl Store for Postgres {
     fn start() -> Self {
         static SCHEMAS: AtomicU64 = AtomicU64::new(0);
@@ -866,3 +885,4 @@ contract!(memory, super::Memory);
 contract!(sqlite, super::Sqlite);
 contract!(redis, super::Redis);
 contract!(postgres, super::Postgres);
+contract!(postgres_pooled, super::Pooled);

@@ -12,7 +12,7 @@ use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use proxy::{Address, Mode, Proxy};
-use support::{Server, id, key, set_up, take, ttl, wait_for};
+use support::{Disguise, Server, id, key, set_up, take, ttl, wait_for};
 use syncguard::*;
 
 fn options(schema: &str) -> ClientOptions {
@@ -61,15 +61,26 @@ fn within(bound: Duration, what: &str, mut call: impl FnMut()) {
 #[test]
 fn every_verb_is_one_round_trip() {
     let server = Server::shared();
-    set_up(&server, "trips");
-    let proxy = Proxy::tcp(Address::port(server.port));
-    let store = open(&url(proxy.port()), &options("trips"));
+    let pooler = Disguise::start(&server);
+    let own = trips(&server, server.port, "trips");
+    let pooled = trips(&server, pooler.port, "trips_pooled");
+    // A session of our own has what it needs; one of a pooler is told everything with every call.
+    assert!(own < 250 && pooled > 400, "{own} {pooled} bytes");
+}
+
+/// Counts the trips of every verb on its way to this port, and answers how many bytes a contended acquire sends.
+fn trips(server: &Server, port: u16, schema: &str) -> u64 {
+    set_up(server, schema);
+    let proxy = Proxy::tcp(Address::port(port));
+    let options = options(schema).operation_timeout(Duration::from_secs(60));
+    let store = open(&url(proxy.port()), &options);
     assert!(!store.is_locked(&key("k"), None).expect("an answer"));
     let count = |what: &str, call: &mut dyn FnMut()| {
         proxy.reset_counts();
         call();
         let counts = proxy.counts();
         assert_eq!((counts.round_trips, counts.connections), (1, 0), "{what}");
+        counts.from_clients
     };
     let mine = id();
     count("acquire", &mut || {
@@ -79,7 +90,7 @@ fn every_verb_is_one_round_trip() {
                 .expect("a grant"),
         )
     });
-    count("contended", &mut || {
+    let sent = count("contended", &mut || {
         drop(
             store
                 .acquire(&key("k"), &id(), ttl(60_000), None)
@@ -117,7 +128,9 @@ fn every_verb_is_one_round_trip() {
     });
     count("check", &mut || drop(store.check(None).expect("set up")));
     // An error in the middle costs no second trip either, and the connection goes on.
-    server.sql("INSERT INTO trips.syncguard_fence_counters VALUES ('fence:bad', -1)");
+    server.sql(&format!(
+        "INSERT INTO {schema}.syncguard_fence_counters VALUES ('fence:bad', -1)"
+    ));
     count("a refused acquire", &mut || {
         drop(
             store
@@ -132,6 +145,7 @@ fn every_verb_is_one_round_trip() {
                 .expect("a grant"),
         )
     });
+    sent
 }
 
 #[test]
@@ -269,7 +283,16 @@ fn sessions_that_end_while_idle_are_not_noticed() {
 #[test]
 fn a_session_that_is_terminated_in_flight_had_no_effect() {
     let server = Server::shared();
-    let store = set_up(&server, "ended");
+    set_up(&server, "ended");
+    let pooler = Disguise::start(&server);
+    for url in [server.url(), pooler.url()] {
+        ended_in_flight(&server, &url);
+    }
+}
+
+fn ended_in_flight(server: &Server, url: &str) {
+    let options = options("ended").operation_timeout(Duration::from_secs(60));
+    let store = open(url, &options);
     let mut blocker = server.session();
     blocker.run("BEGIN; SELECT pg_advisory_xact_lock(hashtext('ended'))");
     std::thread::scope(|scope| {
@@ -281,15 +304,33 @@ fn a_session_that_is_terminated_in_flight_had_no_effect() {
         assert!(!error.may_have_applied());
     });
     blocker.run("COMMIT");
-    assert_eq!(take(&store, "ended").fence.get(), 1);
+    let before = server.sql("SELECT coalesce(max(fence), 0) FROM ended.syncguard_fence_counters");
+    let grant = take(&store, "ended");
+    assert_eq!((grant.fence.get() - 1).to_string(), before);
+    assert!(
+        store
+            .release(&grant.lock_id, None)
+            .expect("an answer")
+            .is_released()
+    );
 }
 
 #[test]
 fn a_wait_ends_with_the_deadline_and_leaves_nothing() {
     let server = Server::shared();
     let slow = set_up(&server, "deadline");
-    let store = server.open(&options("deadline").operation_timeout(Duration::from_millis(600)));
-    let grant = take(&slow, "deadline held");
+    let pooler = Disguise::start(&server);
+    for url in [server.url(), pooler.url()] {
+        let options = options("deadline").operation_timeout(Duration::from_millis(600));
+        let store = open(&url, &options);
+        // On a busy machine connecting alone may take its time.
+        wait_for("a first answer", || store.is_locked(&key("k"), None).ok());
+        waits_to_the_deadline(&server, &slow, &store);
+    }
+}
+
+fn waits_to_the_deadline(server: &Server, slow: &PostgresBackend, store: &PostgresBackend) {
+    let grant = take(slow, "deadline held");
     let mut blocker = server.session();
     blocker.run("BEGIN; SELECT pg_advisory_xact_lock(hashtext('deadline k')), pg_advisory_xact_lock(hashtext('deadline held'))");
     for _ in 0..3 {
@@ -324,16 +365,55 @@ fn a_wait_ends_with_the_deadline_and_leaves_nothing() {
         slow.is_locked(&key("deadline held"), None)
             .expect("an answer")
     );
+    assert!(
+        slow.release(&grant.lock_id, None)
+            .expect("an answer")
+            .is_released()
+    );
+}
+
+#[test]
+fn a_short_call_does_not_shorten_the_next() {
+    let server = Server::shared();
+    set_up(&server, "shortened");
+    let options = options("shortened").operation_timeout(Duration::from_secs(60));
+    let store = open(&server.url(), &options);
+    // Only a machine that is busy beyond reason needs the second try.
+    let _ = wait_for("a short call", || {
+        let short = CancelToken::new().with_timeout(Duration::from_secs(2));
+        store.release(&id(), Some(&short)).ok()
+    });
+    let mut blocker = server.session();
+    blocker.run("BEGIN; SELECT pg_advisory_xact_lock(hashtext('shortened'))");
+    std::thread::scope(|scope| {
+        let call = scope.spawn(|| store.acquire(&key("shortened"), &id(), ttl(60_000), None));
+        server.wait_until_waiting("shortened", 1);
+        // Longer than the session's limit would be, had it stayed.
+        std::thread::sleep(Duration::from_secs(3));
+        blocker.run("COMMIT");
+        assert!(matches!(
+            call.join().expect("a thread"),
+            Ok(AcquireOutcome::Acquired(_))
+        ));
+    });
 }
 
 #[test]
 fn cancel_ends_the_call_and_the_query() {
     let server = Server::shared();
-    let store = set_up(&server, "cancel");
+    set_up(&server, "cancel");
+    let pooler = Disguise::start(&server);
+    let options = options("cancel").operation_timeout(Duration::from_secs(60));
+    for url in [server.url(), pooler.url()] {
+        cancels(&server, &open(&url, &options));
+    }
+}
+
+fn cancels(server: &Server, store: &PostgresBackend) {
     let token = CancelToken::new();
     token.cancel();
     for (name, verb) in VERBS {
-        let error = verb(&store, Some(&token)).expect_err(name);
+        let error = verb(store, Some(&token)).expect_err(name);
         assert!(
             error.code() == ErrorCode::Aborted && !error.may_have_applied(),
             "{name}: {error}"
@@ -372,10 +452,16 @@ fn statement_timeout_of_a_millisecond_orphans_nothing() {
     let server = Server::shared();
     let admin = set_up(&server, "hasty");
     server.sql("CREATE ROLE hasty LOGIN SUPERUSER; ALTER ROLE hasty SET statement_timeout = 1");
-    let store = open(&server.url_of("hasty"), &options("hasty"));
+    let pooler = Disguise::start(&server);
+    for url in [server.url_of("hasty"), pooler.url_of("hasty")] {
+        hurries(&admin, &open(&url, &options("hasty")), &url);
+    }
+}
+
+fn hurries(admin: &PostgresBackend, store: &PostgresBackend, way: &str) {
     let mut granted = 0;
     for n in 0..200 {
-        let (name, mine) = (format!("k{n}"), id());
+        let (name, mine) = (format!("{way} {n}"), id());
         match store.acquire(&key(&name), &mine, ttl(60_000), None) {
             Ok(AcquireOutcome::Acquired(_)) => granted += 1,
             Ok(AcquireOutcome::Locked(holder)) => panic!("an orphan: {holder:?}"),

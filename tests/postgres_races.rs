@@ -12,7 +12,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use support::{Server, Session};
+use support::{Disguise, Server, Session};
 use syncguard::*;
 
 const NOW: &str = "floor(extract(epoch from clock_timestamp()) * 1000)::bigint";
@@ -41,10 +41,15 @@ struct Field<'a> {
 
 impl<'a> Field<'a> {
     fn new(server: &'a Server, schema: &str, plant: Option<Plant>) -> Self {
+        Self::at(&server.url(), server, schema, plant)
+    }
+
+    /// The same, with a store that reaches the server by this URL.
+    fn at(url: &str, server: &'a Server, schema: &str, plant: Option<Plant>) -> Self {
         let options = ClientOptions::new()
             .schema(schema)
             .operation_timeout(Duration::from_secs(60));
-        let store = server.open(&options);
+        let store = PostgresBackend::open(url, &options).expect("a store");
         store.setup_schema(None).expect("set-up");
         if let Some((from, to)) = plant {
             for function in ["acquire", "extend", "release"] {
@@ -412,9 +417,12 @@ const ALL: [(&str, Ordering1); 12] = [
 fn every_forced_ordering_is_safe() {
     // A server of its own: advisory locks on the key are shared by all schemas of a database.
     let server = Server::start(&[]);
-    let field = Field::new(&server, "races", None);
-    for (name, ordering) in ALL {
-        assert_eq!(ordering(&field), Ok(()), "{name}");
+    let pooler = Disguise::start(&server);
+    for (url, schema) in [(server.url(), "races"), (pooler.url(), "pooled")] {
+        let field = Field::at(&url, &server, schema, None);
+        for (name, ordering) in ALL {
+            assert_eq!(ordering(&field), Ok(()), "{name}, {schema}");
+        }
     }
 }
 
@@ -459,13 +467,18 @@ fn a_crowd_never_holds_one_key_twice() {
         .schema("crowd")
         .operation_timeout(Duration::from_secs(60));
     server.open(&options).setup_schema(None).expect("set-up");
+    // Half of them come through a pooler.
+    let pooler = Disguise::start(&server);
+    let urls = [server.url(), pooler.url()];
     let held = [AtomicBool::new(false), AtomicBool::new(false)];
     let fences: Mutex<HashMap<usize, u64>> = Mutex::new(HashMap::new());
     std::thread::scope(|scope| {
         for n in 0..8 {
-            let (held, fences, options, server) = (&held, &fences, &options, &server);
+            let (held, fences, options) = (&held, &fences, &options);
+            // Its number decides the key with the round, not the way.
+            let url = &urls[n / 4];
             scope.spawn(move || {
-                let store = server.open(options);
+                let store = PostgresBackend::open(url, options).expect("a store");
                 for round in 0..60 {
                     let k = (n + round) % 2;
                     let name = Key::new(&format!("k{k}")).expect("a key");

@@ -6,7 +6,7 @@ mod support;
 
 use std::time::Duration;
 
-use support::{Bouncer, Server, id, key, set_up, take, ttl};
+use support::{Bouncer, Disguise, Server, id, key, set_up, take, ttl};
 use syncguard::*;
 
 #[test]
@@ -69,11 +69,12 @@ fn whatever_the_role_says() {
         "floats",
         "mute",
     ];
-    for role in roles {
+    let pooler = Disguise::start(&server);
+    let ways = roles.map(|role| [(role, server.url_of(role)), (role, pooler.url_of(role))]);
+    for (n, (role, url)) in ways.into_iter().flatten().enumerate() {
         let store =
-            PostgresBackend::open(&server.url_of(role), &ClientOptions::new().schema("roles"))
-                .expect("a store");
-        let name = format!("k'\\{role}");
+            PostgresBackend::open(&url, &ClientOptions::new().schema("roles")).expect("a store");
+        let name = format!("k'\\{role} {n}");
         store
             .setup_schema(None)
             .unwrap_or_else(|e| panic!("{role}: {e}"));
@@ -137,29 +138,37 @@ fn a_waiting_acquire_is_right_under_any_default_isolation() {
     let server = Server::shared();
     let admin = set_up(&server, "isolation");
     server.sql("CREATE ROLE strict LOGIN SUPERUSER; ALTER ROLE strict SET default_transaction_isolation = 'repeatable read'");
-    let strict = PostgresBackend::open(
-        &server.url_of("strict"),
-        &ClientOptions::new().schema("isolation"),
-    )
-    .expect("a store");
-    let mut blocker = server.session();
-    blocker.run("BEGIN; SELECT pg_advisory_xact_lock(hashtext('isolation'))");
-    std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| {
-            strict
-                .acquire(&key("isolation"), &id(), ttl(30_000), None)
-                .expect("an answer")
-        });
-        server.wait_until_waiting("isolation", 1);
-        blocker.run(
-            "INSERT INTO isolation.syncguard_locks VALUES ('isolation', 'BBBBBBBBBBBBBBBBBBBBBB', 99999999999999, 1, '000000000000001', 'isolation'); COMMIT",
-        );
-        assert!(matches!(
-            waiting.join().expect("a thread"),
-            AcquireOutcome::Locked(_)
+    let pooler = Disguise::start(&server);
+    for (url, name) in [
+        (server.url_of("strict"), "isolation own"),
+        (pooler.url_of("strict"), "isolation pooled"),
+    ] {
+        let options = ClientOptions::new()
+            .schema("isolation")
+            .operation_timeout(Duration::from_secs(60));
+        let strict = PostgresBackend::open(&url, &options).expect("a store");
+        let mut blocker = server.session();
+        blocker.run(&format!(
+            "BEGIN; SELECT pg_advisory_xact_lock(hashtext('{name}'))"
         ));
-    });
-    assert!(admin.is_locked(&key("isolation"), None).expect("an answer"));
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| {
+                strict
+                    .acquire(&key(name), &id(), ttl(30_000), None)
+                    .expect("an answer")
+            });
+            server.wait_until_waiting("isolation", 1);
+            blocker.run(&format!(
+                "INSERT INTO isolation.syncguard_locks VALUES ('{name}', '{}', 99999999999999, 1, '000000000000001', '{name}'); COMMIT",
+                id().as_str()
+            ));
+            assert!(matches!(
+                waiting.join().expect("a thread"),
+                AcquireOutcome::Locked(_)
+            ));
+        });
+        assert!(admin.is_locked(&key(name), None).expect("an answer"));
+    }
 }
 
 #[test]

@@ -4,9 +4,15 @@
 #[path = "support/postgres.rs"]
 mod support;
 
+#[path = "support/process.rs"]
+mod process;
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use support::{Server, id, key, set_up, take, ttl};
+use process::{Stage, hear, say};
+use support::{Disguise, Server, id, key, set_up, take, ttl};
 use syncguard::*;
 
 #[test]
@@ -115,25 +121,187 @@ fn setup_is_needed_named_and_repeatable() {
     fresh.check(None).expect("right again");
 }
 
+const URL: &str = "SYNCGUARD_TEST_URL";
+const SCHEMA: &str = "SYNCGUARD_TEST_SCHEMA";
+
+/// The other processes of the test below.
 #[test]
-fn many_set_up_at_once() {
+fn stage() {
+    process::play(&[("set up", set_up_with_others)]);
+}
+
+fn set_up_with_others(_: &Path) {
+    let of = |name| std::env::var(name).expect("a setting");
+    let options = ClientOptions::new()
+        .schema(&of(SCHEMA))
+        .operation_timeout(Duration::from_secs(60));
+    let store = PostgresBackend::open(&of(URL), &options).expect("a store");
+    say("ready");
+    hear();
+    store.setup_schema(None).expect("set-up");
+    store.check(None).expect("set up");
+    let grant = take(&store, &std::process::id().to_string());
+    assert_eq!(grant.fence.get(), 1);
+}
+
+#[test]
+fn sixteen_processes_set_up_at_once() {
     let server = Server::shared();
-    for round in 0..3 {
-        let start = std::sync::Barrier::new(16);
-        std::thread::scope(|scope| {
-            for _ in 0..16 {
-                scope.spawn(|| {
-                    let options = ClientOptions::new()
-                        .schema(&format!("many{round}"))
-                        .operation_timeout(Duration::from_secs(60));
-                    let store = server.open(&options);
-                    start.wait();
-                    store.setup_schema(None).expect("set-up");
-                    store.check(None).expect("set up");
-                });
-            }
-        });
+    let url = server.url();
+    for round in 0..2 {
+        let schema = format!("many{round}");
+        let env = [(URL, Path::new(&url)), (SCHEMA, Path::new(&schema))];
+        let mut all: Vec<_> = (0..16)
+            .map(|_| Stage::start_with("set up", server.path(), &env))
+            .collect();
+        all.iter_mut().for_each(|stage| drop(stage.expect("ready")));
+        all.iter_mut().for_each(|stage| stage.tell("go"));
+        all.into_iter().for_each(Stage::finish);
+        let locks = server.sql(&format!("SELECT count(*) FROM {schema}.syncguard_locks"));
+        assert_eq!(locks, "16");
     }
+}
+
+fn cycle(store: &PostgresBackend, name: &Key) -> Result<(), LockError> {
+    let mine = id();
+    let outcome = store.acquire(name, &mine, ttl(60_000), None)?;
+    assert!(
+        matches!(outcome, AcquireOutcome::Acquired(_)),
+        "{outcome:?}"
+    );
+    let outcome = store.extend(&mine, ttl(60_000), None)?;
+    assert!(matches!(outcome, ExtendOutcome::Extended(_)), "{outcome:?}");
+    assert!(store.is_locked(name, None)?);
+    assert!(store.release(&mine, None)?.is_released());
+    Ok(())
+}
+
+/// Sessions keep prepared statements and plans. What these refer to may be replaced, dropped and made again.
+#[test]
+fn sessions_survive_what_is_done_to_the_schema() {
+    let server = Server::shared();
+    let admin = set_up(&server, "moving");
+    let options = ClientOptions::new()
+        .schema("moving")
+        .operation_timeout(Duration::from_secs(60));
+    let pooler = Disguise::start(&server);
+    let stores = [server.url(), pooler.url()]
+        .map(|url| PostgresBackend::open(&url, &options).expect("a store"));
+    let all_well = |when: &str| {
+        for store in &stores {
+            // Often enough for plans that are kept.
+            for _ in 0..8 {
+                cycle(store, &key("k")).unwrap_or_else(|e| panic!("{when}: {e}"));
+            }
+        }
+    };
+    all_well("at first");
+    for (change, breaks) in [
+        (
+            "DROP FUNCTION moving.syncguard_v1_acquire, moving.syncguard_v1_extend, moving.syncguard_v1_release",
+            true,
+        ),
+        ("DROP INDEX moving.idx_syncguard_locks_expires", false),
+        (
+            "ALTER TABLE moving.syncguard_locks ADD COLUMN note text",
+            false,
+        ),
+        ("TRUNCATE moving.syncguard_locks", false),
+        (
+            "VACUUM FULL moving.syncguard_locks, moving.syncguard_fence_counters",
+            false,
+        ),
+        ("DROP TABLE moving.syncguard_locks", true),
+        ("DROP TABLE moving.syncguard_fence_counters", true),
+        ("DROP SCHEMA moving CASCADE", true),
+    ] {
+        server.sql(change);
+        if breaks {
+            for store in &stores {
+                let error = cycle(store, &key("k")).expect_err(change);
+                assert_eq!(
+                    error.code(),
+                    ErrorCode::InvalidArgument,
+                    "{change}: {error}"
+                );
+                assert!(
+                    error.message().contains("setup_schema()"),
+                    "{change}: {error}"
+                );
+            }
+        } else {
+            all_well(change);
+        }
+        admin.setup_schema(None).expect(change);
+        all_well(change);
+    }
+
+    // An upgrade that replaces the functions in the midst of traffic.
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let traffic: Vec<_> = stores
+            .iter()
+            .enumerate()
+            .map(|(n, store)| {
+                let done = &done;
+                scope.spawn(move || {
+                    while !done.load(Ordering::Relaxed) {
+                        cycle(store, &key(&format!("traffic {n}"))).expect("an answer");
+                    }
+                })
+            })
+            .collect();
+        for _ in 0..20 {
+            server.sql(
+                "DO $$ DECLARE f text; BEGIN FOR f IN SELECT pg_get_functiondef(oid) FROM pg_proc \
+                 WHERE pronamespace = 'moving'::regnamespace LOOP EXECUTE f; END LOOP; END $$",
+            );
+        }
+        done.store(true, Ordering::Relaxed);
+        traffic
+            .into_iter()
+            .for_each(|t| t.join().expect("the traffic"));
+    });
+}
+
+/// A session that has lost its statements, or whose statements would answer with other types, goes on in the long form.
+#[test]
+fn statements_that_are_gone_are_not_missed() {
+    let server = Server::shared();
+    let store = set_up(&server, "forgetful");
+    let grant = take(&store, "a");
+    assert!(store.is_locked(&key("a"), None).expect("an answer"));
+    // Binary text is binary varchar, but no prepared statement may change its types.
+    server.sql("ALTER TABLE forgetful.syncguard_locks ALTER COLUMN fence TYPE varchar(20)");
+    assert!(store.is_locked(&key("a"), None).expect("an answer"));
+    assert!(
+        store
+            .find(LookupBy::LockId(&grant.lock_id), None)
+            .expect("an answer")
+            .is_some()
+    );
+    server.sql("ALTER TABLE forgetful.syncguard_locks ALTER COLUMN fence TYPE text");
+
+    let store = set_up(&server, "forgetful");
+    let grant = take(&store, "b");
+    server.sql(
+        "CREATE OR REPLACE FUNCTION forgetful.syncguard_v1_extend(p_lock_id text, p_ttl_ms int8, p_tolerance_ms int8, \
+         OUT o_found bool, OUT o_expires_at_ms int8) LANGUAGE plpgsql AS \
+         'BEGIN EXECUTE ''DEALLOCATE ALL''; o_found := true; o_expires_at_ms := 1; END'",
+    );
+    // The session prepares the release first, forgets it in the extend, and is asked for it again.
+    let _ = store.release(&id(), None).expect("an answer");
+    assert!(matches!(
+        store.extend(&grant.lock_id, ttl(1000), None),
+        Ok(ExtendOutcome::Extended(1))
+    ));
+    assert!(
+        store
+            .release(&grant.lock_id, None)
+            .expect("an answer")
+            .is_released()
+    );
+    assert_eq!(take(&store, "b").fence.get(), 2);
 }
 
 #[test]

@@ -143,7 +143,7 @@ impl Row {
         let whole = self.fields.first().cloned().flatten();
         let mut rest = whole.ok_or_else(garbled)?;
         let count = self.take4(&mut rest)?;
-        let mut fields = Vec::new();
+        let mut fields = Vec::with_capacity(8);
         for _ in 0..count {
             let _type = self.take4(&mut rest)?;
             let Ok(len) = usize::try_from(self.take4(&mut rest)?) else {

@@ -1,8 +1,9 @@
-//! A private Postgres server, a psql session that can be left waiting, and PgBouncer in front of it.
+//! A private Postgres server, a psql session that can be left waiting, and what may stand in front of it: PgBouncer, or a
+//! relay that looks like a pooler.
 #![allow(dead_code)]
 
-use std::io::{BufRead, BufReader, Write};
-use std::net::TcpListener;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
@@ -591,9 +592,7 @@ impl Bouncer {
                 if child.try_wait().expect("its state").is_some() {
                     return Some(false);
                 }
-                std::net::TcpStream::connect(("127.0.0.1", port))
-                    .ok()
-                    .map(|_| true)
+                TcpStream::connect(("127.0.0.1", port)).ok().map(|_| true)
             });
             if up {
                 return Self {
@@ -618,6 +617,78 @@ impl Drop for Bouncer {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// A relay that names another process than the server's own, as a pooler does: sessions behind it are nobody's own. Requests to
+/// cancel are passed on with the right name. It ends with the test's process.
+pub struct Disguise {
+    pub port: u16,
+}
+
+impl Disguise {
+    pub fn start(server: &Server) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+        let port = listener.local_addr().expect("its number").port();
+        let upstream = server.port;
+        std::thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                std::thread::spawn(move || {
+                    let _ = Self::relay(&client, upstream);
+                    let _ = client.shutdown(Shutdown::Both);
+                });
+            }
+        });
+        Self { port }
+    }
+
+    pub fn url(&self) -> String {
+        self.url_of("postgres")
+    }
+
+    pub fn url_of(&self, role: &str) -> String {
+        format!(
+            "postgres://{role}@127.0.0.1:{}/postgres?sslmode=disable",
+            self.port
+        )
+    }
+
+    fn relay(mut client: &TcpStream, port: u16) -> io::Result<()> {
+        const CANCEL: u32 = 80_877_102;
+        // The first message has no kind: its length, and a code.
+        let mut hello = vec![0; 8];
+        client.read_exact(&mut hello)?;
+        let word =
+            |b: &[u8], at: usize| u32::from_be_bytes([b[at], b[at + 1], b[at + 2], b[at + 3]]);
+        hello.resize(word(&hello, 0) as usize, 0);
+        client.read_exact(&mut hello[8..])?;
+        let cancels = word(&hello, 4) == CANCEL;
+        if cancels {
+            hello[8] ^= 0x40;
+        }
+        let mut server = TcpStream::connect(("127.0.0.1", port))?;
+        for stream in [client, &server] {
+            stream.set_nodelay(true)?;
+        }
+        server.write_all(&hello)?;
+        let (mut from, mut to) = (client.try_clone()?, server.try_clone()?);
+        std::thread::spawn(move || {
+            let _ = io::copy(&mut from, &mut to);
+            let _ = to.shutdown(Shutdown::Both);
+        });
+        let mut kind = 0;
+        while kind != b'Z' && !cancels {
+            let mut message = vec![0; 5];
+            server.read_exact(&mut message)?;
+            kind = message[0];
+            message.resize(word(&message, 1) as usize + 1, 0);
+            server.read_exact(&mut message[5..])?;
+            if kind == b'K' {
+                message[5] ^= 0x40;
+            }
+            client.write_all(&message)?;
+        }
+        io::copy(&mut server, &mut client).map(drop)
     }
 }
 

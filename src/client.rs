@@ -183,6 +183,7 @@ impl Client {
         let mut flight = Flight::new(self, &key, checked.ttl, options.cancel_token())?;
         match flight.attempt(deadline_after(self.inner.bounds.operation)) {
             Ok(AcquireOutcome::Acquired(grant)) => {
+                self.inner.queue.granted(&key);
                 let sent = flight.sent;
                 self.guard(key, grant, sent, &checked, options).map(Some)
             }
@@ -286,6 +287,7 @@ impl Client {
             if inner.backend.release(&lock_id, None).is_err() {
                 self.undo(&held.key, lock_id, sent + checked.ttl.as_duration());
             }
+            inner.queue.freed(&held.key);
             error.for_key(&held.key)
         })
     }

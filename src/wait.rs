@@ -130,6 +130,7 @@ impl<'a> Wait<'a> {
             }
             place.begin_attempt();
             if let Some(granted) = self.attempt()? {
+                place.granted();
                 return Ok(granted);
             }
         }

@@ -9,6 +9,7 @@ use postgres_protocol::message::frontend;
 use super::error::{Refusal, Stage, garbled};
 use super::startup::CancelKey;
 use super::wire::{Channel, Param, Row, statement, unsendable};
+use crate::ahead::ahead;
 use crate::error::{ErrorCode, LockError};
 use crate::limits::Limits;
 use crate::net::{Endpoint, Socket};
@@ -224,7 +225,12 @@ impl Connection {
                 Message::ReadyForQuery(body) => {
                     answer.status = body.status();
                     match stages.next() {
-                        Some(next) => stage = next,
+                        Some(next) => {
+                            stage = next;
+                            // It has the key's advisory lock: whoever asks now waits for the commit. Before that, another
+                            // session may be faster.
+                            ahead();
+                        }
                         None => return Ok(answer),
                     }
                 }

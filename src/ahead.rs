@@ -27,7 +27,7 @@ pub(crate) fn when_ahead<R>(hook: impl FnOnce() + 'static, call: impl FnOnce() -
 }
 
 /// Nobody's request can overtake the one of the call that this thread is in.
-#[cfg_attr(not(any(feature = "redis", feature = "postgres")), allow(dead_code))]
+#[cfg_attr(not(feature = "redis"), allow(dead_code))]
 pub(crate) fn ahead() {
     if let Ok(Some(hook)) = HOOK.try_with(Cell::take) {
         hook();

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crate::ahead::when_ahead;
 use crate::backend::{Backend, ReleaseOutcome};
 use crate::callbacks::{FailedRelease, guarded};
-use crate::cancel::{CancelToken, deadline_after};
+use crate::cancel::{CancelToken, deadline_after, deadline_from};
 use crate::error::{ErrorCode, LockError};
 use crate::heartbeat;
 use crate::key::Key;
@@ -86,13 +86,14 @@ pub(crate) struct Bounds {
 }
 
 impl Bounds {
-    /// A token for a call that must end by `limit`, if the store would not end it by then.
+    /// A token for a call at `now` that must end by `limit`, if the store would not end it by then.
     pub(crate) fn token(
         &self,
         cancel: Option<&CancelToken>,
+        now: Instant,
         limit: Instant,
     ) -> Option<CancelToken> {
-        let same = self.kept_by_store && limit + SAME >= deadline_after(self.operation);
+        let same = self.kept_by_store && limit + SAME >= deadline_from(now, self.operation);
         (!same).then(|| CancelToken::family(cancel, Some(limit)))
     }
 }
@@ -332,7 +333,8 @@ impl Guard {
         // Whatever happens in the store's code, the guard must not stay in the middle of a release.
         let unwound = Unwound(&held.life);
         held.runtime.timer.clear(self.ticket);
-        let narrower = held.bounds.token(cancel, limit);
+        // The wait for the guard's other calls may have been long.
+        let narrower = held.bounds.token(cancel, Instant::now(), limit);
         let send = || {
             held.backend
                 .release(&held.granted.lock_id, narrower.as_ref().or(cancel))

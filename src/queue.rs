@@ -193,18 +193,15 @@ impl Entry<'_> {
             return;
         }
         let mut lines = self.queue.lines.lock();
-        // Mostly nobody came: on the path of every lock.
-        let line = match lines.entry(self.key.clone()) {
-            hash_map::Entry::Occupied(line) if line.get().waiters.is_empty() => {
-                let line = line.remove();
-                self.queue.count.store(lines.len(), Ordering::Release);
-                drop(lines);
-                drop(line);
-                return;
-            }
-            hash_map::Entry::Occupied(line) => line.into_mut(),
-            hash_map::Entry::Vacant(_) => return,
+        let Some(mut line) = lines.remove(self.key) else {
+            return;
         };
+        // Mostly nobody came: on the path of every lock.
+        if line.waiters.is_empty() {
+            self.queue.count.store(lines.len(), Ordering::Release);
+            drop(lines);
+            return;
+        }
         line.trying = false;
         if call {
             line.freed += 1;
@@ -212,6 +209,7 @@ impl Entry<'_> {
             line.granted = self.queue.next_grant();
         }
         let next = line.first();
+        lines.insert(self.key.clone(), line);
         drop(lines);
         if let Some(next) = next {
             next.wake();

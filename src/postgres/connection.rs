@@ -9,7 +9,6 @@ use postgres_protocol::message::frontend;
 use super::error::{Refusal, Stage, garbled};
 use super::startup::CancelKey;
 use super::wire::{Channel, Param, Row, statement, unsendable};
-use crate::ahead::ahead;
 use crate::error::{ErrorCode, LockError};
 use crate::limits::Limits;
 use crate::net::{Endpoint, Socket};
@@ -225,12 +224,7 @@ impl Connection {
                 Message::ReadyForQuery(body) => {
                     answer.status = body.status();
                     match stages.next() {
-                        Some(next) => {
-                            stage = next;
-                            // It has the key's advisory lock: whoever asks now waits for the commit. Before that, another
-                            // session may be faster.
-                            ahead();
-                        }
+                        Some(next) => stage = next,
                         None => return Ok(answer),
                     }
                 }

@@ -100,8 +100,12 @@ fn postgres() {
     // The count itself takes a few transactions, and so do the server's own workers.
     let count = |sql: &str| -> i64 { server.sql(sql).trim().parse().expect("a count") };
     let requests = || count("SELECT sum(xact_commit + xact_rollback)::int8 FROM pg_stat_database");
-    let connections =
-        || count("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'syncguard'");
+    let connections = || {
+        let all =
+            count("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'syncguard'");
+        assert!(all >= 2, "each client has a session");
+        all
+    };
     let (here, there) = (open(), open());
     let rate = crowd(
         &here,

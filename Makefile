@@ -5,7 +5,7 @@ CARGO ?= cargo
 FEATURES := redis postgres sqlite tls testkit
 # Tests of servers and bindings need these commands, from these Debian packages.
 TOOLS := redis-server:redis-server pgbouncer:pgbouncer pg_ctlcluster:postgresql cc:gcc g++:g++ setpriv:util-linux \
-         valgrind:valgrind cmake:cmake pkg-config:pkg-config ld:binutils go:golang-go
+         valgrind:valgrind cmake:cmake pkg-config:pkg-config ld:binutils openssl:openssl go:golang-go
 
 include ffi/ffi.mk
 include benches/bench.mk

@@ -197,7 +197,8 @@ impl Client {
     }
 
     /// Joins the line of those who wait for `key` here, without blocking: `wake` is called, on whatever thread, when the place
-    /// becomes the first one and when the lock may have been freed. It must not block. See [`Waiter`].
+    /// becomes the first one and when the lock may have been freed. It must not block; if it panics, the panic goes no further.
+    /// See [`Waiter`].
     ///
     /// # Errors
     /// `InvalidArgument` for a bad key.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::backend::Watch;
+use crate::callbacks::guarded;
 use crate::cancel::{CancelToken, deadline_after};
 use crate::error::{ErrorCode, LockError};
 use crate::lease::random_bits;
@@ -289,6 +290,9 @@ impl Shared {
             }
         }
         drop(state);
-        watchers.iter().for_each(|freed| freed());
+        for freed in watchers {
+            // The caller's own code, where it uses a backend's `watch` itself: its panic is not the others' loss.
+            guarded(|| freed());
+        }
     }
 }

@@ -37,7 +37,7 @@ mod liveness;
 mod net;
 mod open;
 mod options;
-#[cfg(any(feature = "redis", feature = "postgres"))]
+#[cfg(any(feature = "redis", feature = "postgres", feature = "sqlite"))]
 mod pool;
 #[cfg(feature = "postgres")]
 mod postgres;

@@ -117,6 +117,14 @@ impl<C: Send> Pool<C> {
         Ok(self.fill(rank, connection))
     }
 
+    /// Drops the connections that nobody uses.
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn clear(&self) {
+        let all = std::mem::take(&mut self.state.lock().idle);
+        // After the mutex: closing one may take its time.
+        drop(all);
+    }
+
     fn fill(&self, rank: Rank, connection: Option<C>) -> Slot<'_, C> {
         Slot {
             pool: self,

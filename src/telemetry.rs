@@ -46,7 +46,8 @@ pub enum LockEventType {
 pub struct LockEvent {
     /// Which operation.
     pub kind: LockEventType,
-    /// Whether it did what was asked; reads that were answered always did.
+    /// Whether it did what was asked. A lookup that found nothing did not, without a [`reason`](Self::reason); an `is_locked`
+    /// that was answered always did.
     pub ok: bool,
     /// Why not, where the store answered: `locked`, `expired` or `not-found`.
     pub reason: Option<&'static str>,

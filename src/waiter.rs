@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::callbacks::guarded;
 use crate::client::Client;
 use crate::error::LockError;
 use crate::key::Key;
@@ -99,7 +100,8 @@ impl fmt::Debug for Waiter {
 struct Callback<F>(F);
 
 impl<F: Fn() + Send + Sync> Wake for Callback<F> {
+    /// Called in the middle of somebody else's release, and by threads that serve all who wait: a panic ends here.
     fn wake(&self) {
-        (self.0)();
+        guarded(&self.0);
     }
 }

@@ -32,8 +32,19 @@ fn open(url: &str) -> RedisBackend {
 
 /// For what should succeed on a machine that is busy with something else.
 fn patient(url: &str) -> RedisBackend {
-    let options = ClientOptions::new().operation_timeout(Duration::from_secs(30));
+    let long = Duration::from_secs(30);
+    let options = ClientOptions::new()
+        .operation_timeout(long)
+        .connect_timeout(long);
     RedisBackend::open(url, &options).expect("a good URL")
+}
+
+/// Waits until `redis`, which has little time for a call, has a connection.
+fn warm(redis: &RedisBackend) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while redis.is_locked(&key("x"), None).is_err() {
+        assert!(Instant::now() < deadline, "it never works");
+    }
 }
 
 fn ttl() -> Ttl {
@@ -72,10 +83,10 @@ fn verbs() -> Vec<(
     ]
 }
 
-/// One of three tries must keep the bound: the machine may be busy, the library may not be slow.
+/// One of many tries must keep the bound: the machine may be busy for a while, the library may not be slow every time.
 fn within(bound: Duration, what: &str, mut call: impl FnMut()) {
     let mut best = Duration::MAX;
-    for _ in 0..3 {
+    for _ in 0..20 {
         let start = Instant::now();
         call();
         best = best.min(start.elapsed());
@@ -121,10 +132,7 @@ fn a_network_that_swallows_or_trickles_costs_the_operation_timeout() {
     ));
     let warm = |redis: &RedisBackend| {
         proxy.set(Mode::Pass);
-        let deadline = Instant::now() + Duration::from_secs(30);
-        while redis.is_locked(&key("x"), None).is_err() {
-            assert!(Instant::now() < deadline, "it never worked again");
-        }
+        warm(redis);
     };
     for mode in [
         Mode::Swallow,
@@ -148,7 +156,7 @@ fn an_error_tells_whether_something_may_have_happened() {
     let proxy = Proxy::unix(server.dir().join("p"), Address::Unix(server.socket()));
     let url = format!("redis+unix://{}", server.dir().join("p").display());
     let redis = open(&url);
-    assert!(!redis.is_locked(&key("x"), None).expect("a look"));
+    warm(&redis);
     proxy.set(Mode::Swallow);
     // On the pooled connection the request was sent; on a new one not even the login was answered.
     let sent = redis
@@ -190,10 +198,19 @@ fn a_lost_reply_is_found_again_by_its_lock_id() {
     );
 }
 
+/// A port that refuses, and keeps refusing as long as what is returned lives: a connection has it, and nobody listens there.
+fn refusing() -> (u16, (TcpListener, TcpStream)) {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+    let stream = TcpStream::connect(listener.local_addr().expect("bound")).expect("connected");
+    let port = stream.local_addr().expect("bound").port();
+    (port, (listener, stream))
+}
+
 #[test]
 fn a_refused_port_is_reported_at_once() {
-    let redis = patient(&format!("redis://127.0.0.1:{}", server::free_port()));
-    let nowhere = tempfile::tempdir().expect("a directory");
+    let (port, _kept) = refusing();
+    let redis = patient(&format!("redis://127.0.0.1:{port}"));
+    let nowhere = server::directory("sg-nowhere-");
     let unix = patient(&format!("redis+unix://{}/none", nowhere.path().display()));
     for redis in [&redis, &unix] {
         for (name, verb) in verbs() {
@@ -317,10 +334,15 @@ fn whoever_is_not_redis_gets_nowhere_and_no_memory() {
             // "A wrong type" is a reply as any other, to the connection; everything else ends it.
             if name != "a wrong type" {
                 let _ = verb(&redis, &id());
-                assert!(
-                    fake.accepted.load(Ordering::SeqCst) >= before + 2,
-                    "{name}, {verb_name}: the connection was used again"
-                );
+                // A connection is counted by another thread, perhaps later.
+                let deadline = Instant::now() + Duration::from_secs(30);
+                while fake.accepted.load(Ordering::SeqCst) < before + 2 {
+                    assert!(
+                        Instant::now() < deadline,
+                        "{name}, {verb_name}: the connection was used again"
+                    );
+                    std::thread::yield_now();
+                }
             }
         }
     }
@@ -472,7 +494,7 @@ fn no_fence_is_given_twice_by_a_server_that_is_killed() {
                     }
                 });
             }
-            let deadline = Instant::now() + Duration::from_secs(30);
+            let deadline = Instant::now() + Duration::from_secs(120);
             while grants.load(Ordering::SeqCst) < before + 40 {
                 assert!(Instant::now() < deadline, "no traffic");
                 std::thread::sleep(Duration::from_millis(1));

@@ -8,7 +8,11 @@ use std::time::{Duration, Instant};
 
 use support::{PATIENCE, best_of_three, eventually};
 use syncguard::testkit::{Fault, ManualClock, MemoryBackend, Verb};
-use syncguard::{Backend, CancelToken, Client, ClientOptions, ErrorCode, Guard, Key, LockOptions};
+use syncguard::{
+    AcquireOutcome, Backend, CancelToken, Capabilities, Client, ClientOptions, ErrorCode,
+    ExtendOutcome, Guard, Key, LockError, LockId, LockOptions, LookupBy, ReleaseOutcome,
+    StoredLock, Ttl,
+};
 
 const TTL: Duration = Duration::from_secs(30);
 const THIRD: Duration = Duration::from_secs(10);
@@ -61,11 +65,11 @@ impl Kit {
 /// A callback that counts, and says that it was called.
 fn counter() -> (
     Arc<AtomicUsize>,
-    impl Fn(&syncguard::LockError) + Send + Sync + Clone + 'static,
+    impl Fn(&LockError) + Send + Sync + Clone + 'static,
 ) {
     let count = Arc::new(AtomicUsize::new(0));
     let inner = Arc::clone(&count);
-    (count, move |_: &syncguard::LockError| {
+    (count, move |_: &LockError| {
         inner.fetch_add(1, SeqCst);
     })
 }
@@ -160,8 +164,9 @@ fn one_failed_renewal_is_not_the_end() {
     kit.clock.advance(THIRD);
     for wanted in 1..=3 {
         eventually("another renewal", || {
+            // In small steps: the lease must outlast a heartbeat that the machine keeps waiting.
             kit.store.calls(Verb::Extend) >= wanted || {
-                kit.clock.advance(Duration::from_millis(100));
+                kit.clock.advance(Duration::from_millis(10));
                 false
             }
         });
@@ -274,19 +279,74 @@ fn an_extend_of_unknown_outcome_counts_as_the_shorter_lease() {
 
 #[test]
 fn an_answer_that_comes_after_the_deadline_revives_nothing() {
-    let kit = kit();
-    let guard = Arc::new(kit.lock_with(LockOptions::new().no_heartbeat()));
-    kit.store
-        .once(Verb::Extend, Fault::Delay(Duration::from_millis(300)));
+    let clock = ManualClock::new();
+    let (answer, hold) = mpsc::channel();
+    let store = MemoryBackend::with_clock(&clock);
+    let late = Late(store.clone(), Mutex::new(hold));
+    let client = Client::with_backend_and(late, &ClientOptions::new().clock(&clock));
+    let options = LockOptions::new().no_heartbeat();
+    let guard = client.expect("legal options").lock_with("k", &options);
+    let guard = Arc::new(guard.expect("a free lock"));
     let other = Arc::clone(&guard);
     let extend = std::thread::spawn(move || other.extend(TTL));
-    eventually("the extend in flight", || {
-        kit.store.calls(Verb::Extend) == 1
-    });
-    kit.clock.advance(TTL);
-    // The loss ends the extend in flight; were it answered, it would be too late all the same.
-    assert!(!matches!(extend.join().expect("no panic"), Ok(true)));
-    assert!(guard.is_lost());
+    eventually("the extend in flight", || store.calls(Verb::Extend) == 1);
+    clock.advance(TTL);
+    answer.send(()).expect("somebody who waits");
+    assert!(!extend.join().expect("no panic").expect("an answer"));
+    assert!(guard.is_lost() && guard.remaining().is_zero());
+    let stored = store.is_locked(&Key::new("k").expect("a key"), None);
+    assert!(stored.expect("an answer"), "the store has extended it");
+}
+
+/// A store whose extends are applied at once and answered when the test says so, whatever the caller's token says.
+struct Late(MemoryBackend, Mutex<mpsc::Receiver<()>>);
+
+impl Backend for Late {
+    fn acquire(
+        &self,
+        key: &Key,
+        id: &LockId,
+        ttl: Ttl,
+        cancel: Option<&CancelToken>,
+    ) -> Result<AcquireOutcome, LockError> {
+        self.0.acquire(key, id, ttl, cancel)
+    }
+
+    fn release(
+        &self,
+        id: &LockId,
+        cancel: Option<&CancelToken>,
+    ) -> Result<ReleaseOutcome, LockError> {
+        self.0.release(id, cancel)
+    }
+
+    fn extend(
+        &self,
+        id: &LockId,
+        ttl: Ttl,
+        cancel: Option<&CancelToken>,
+    ) -> Result<ExtendOutcome, LockError> {
+        let answer = self.0.extend(id, ttl, cancel);
+        let hold = self.1.lock().expect("not poisoned");
+        hold.recv_timeout(PATIENCE).expect("the test's word");
+        answer
+    }
+
+    fn is_locked(&self, key: &Key, cancel: Option<&CancelToken>) -> Result<bool, LockError> {
+        self.0.is_locked(key, cancel)
+    }
+
+    fn find(
+        &self,
+        by: LookupBy<'_>,
+        cancel: Option<&CancelToken>,
+    ) -> Result<Option<StoredLock>, LockError> {
+        self.0.find(by, cancel)
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
+    }
 }
 
 #[test]
@@ -577,6 +637,7 @@ fn a_wait_in_vain_says_who_holds_the_lock() {
         .lock_with(
             "k",
             &LockOptions::new()
+                .acquire_timeout(PATIENCE)
                 .max_retries(3)
                 .retry_delay(Duration::from_millis(1)),
         )
@@ -616,12 +677,21 @@ fn timeout_zero_is_one_attempt() {
 fn an_explicit_timeout_lifts_the_limit_of_ten_retries() {
     let kit = kit();
     let _holder = kit.lock();
+    let token = CancelToken::new();
     let options = LockOptions::new()
-        .acquire_timeout(Duration::from_millis(400))
+        .acquire_timeout(PATIENCE * 2)
         .retry_delay(Duration::from_millis(1))
-        .backoff(syncguard::Backoff::Fixed);
-    let error = kit.client.lock_with("k", &options).expect_err("held");
-    assert!(error.attempts() > 11, "{error:?}");
+        .backoff(syncguard::Backoff::Fixed)
+        .cancel(&token);
+    let client = kit.client.clone();
+    let waiter = std::thread::spawn(move || client.lock_with("k", &options).map(drop));
+    // The holder's, the first, the one after the store listens, ten retries, and one more.
+    eventually("more than ten retries", || {
+        kit.store.calls(Verb::Acquire) > 13
+    });
+    token.cancel();
+    let error = waiter.join().expect("no panic").expect_err("cancelled");
+    assert_eq!(error.code(), ErrorCode::Aborted, "{error:?}");
 }
 
 #[test]
@@ -828,14 +898,13 @@ fn an_undo_that_stays_in_vain_is_told_to_the_hook() {
     kit.store.once(Verb::Acquire, Fault::DropReply);
     assert!(kit.client.try_lock("k").is_err());
     eventually("a first try", || kit.store.calls(Verb::Release) >= 1);
-    let told = loop {
+    let mut told = None;
+    eventually("the hook", || {
         kit.clock.advance(TTL);
-        match rx.recv_timeout(Duration::from_millis(50)) {
-            Err(mpsc::RecvTimeoutError::Timeout) => continue,
-            other => break other,
-        }
-    };
-    assert_eq!(told.as_deref(), Ok("undo"));
+        told = rx.recv_timeout(Duration::from_millis(50)).ok();
+        told.is_some()
+    });
+    assert_eq!(told.as_deref(), Some("undo"));
 }
 
 #[test]
@@ -889,12 +958,14 @@ fn cleanup_removes_dead_locks_and_changes_no_answer() {
     std::mem::forget(kit.lock_with(LockOptions::new().no_heartbeat()));
     assert!(kit.is_locked());
     kit.clock.advance(TTL + Duration::from_millis(1500));
-    assert!(
-        !kit.is_locked(),
+    // A clean-up of this call's own, to be certain that one has looked: those that `is_locked` asks for run when they run.
+    assert_eq!(kit.client.purge_expired(10, None).expect("an answer"), 0);
+    assert!(!kit.is_locked());
+    assert_eq!(
+        kit.store.stored(),
+        1,
         "dead, but not for long enough to be removed"
     );
-    kit.clock.advance(Duration::from_secs(2));
-    assert_eq!(kit.store.stored(), 1);
     eventually("the clean-up", || {
         kit.clock.advance(Duration::from_secs(2));
         assert!(!kit.is_locked());

@@ -441,7 +441,7 @@ fn renewals_and_releases_have_a_connection_kept() {
     let store = server.open(
         &options("pool")
             .pool_size(2)
-            .operation_timeout(Duration::from_secs(2)),
+            .operation_timeout(Duration::from_secs(60)),
     );
     let mut blocker = server.session();
     blocker.run("BEGIN; SELECT pg_advisory_xact_lock(hashtext('pool k'))");

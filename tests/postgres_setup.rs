@@ -103,7 +103,7 @@ fn setup_is_needed_named_and_repeatable() {
     assert!(error.message().contains("setup_schema()"), "{error}");
     fresh.setup_schema(None).expect("set-up");
     // Somebody's own function under our name is noticed, and replaced where that is allowed.
-    server.sql("CREATE OR REPLACE FUNCTION fresh.syncguard_v1_release(p_lock_id text, p_tolerance_ms int8, p_lock_timeout text, OUT o_found bool, OUT o_released bool) LANGUAGE plpgsql AS 'BEGIN END'");
+    server.sql("CREATE OR REPLACE FUNCTION fresh.syncguard_v1_release(p_lock_id text, p_tolerance_ms int8, OUT o_found bool, OUT o_released bool) LANGUAGE plpgsql AS 'BEGIN END'");
     assert!(
         fresh
             .check(None)

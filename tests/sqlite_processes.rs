@@ -2,6 +2,7 @@
 //!
 //! The processes are this test binary again, told by the environment which part to play.
 
+mod support;
 #[path = "support/verbs.rs"]
 mod verbs;
 
@@ -120,9 +121,9 @@ fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
 }
 
 const PLAYERS: usize = 8;
-const GRANTS: u64 = 1600;
+const GRANTS: usize = 1600;
 
-/// Takes the key again and again until all players together have had it often enough.
+/// Takes the key again and again until the test has seen enough.
 fn contend(dir: &Path, k: &str, number: &str) {
     let b = open(dir);
     b.check(None).expect("a good store");
@@ -130,23 +131,23 @@ fn contend(dir: &Path, k: &str, number: &str) {
     let mark = dir.join(format!("held {k}"));
     std::fs::write(dir.join(format!("ready {number}")), "").expect("a mark");
     wait_for("the start", || dir.join("start").exists());
-    while log.metadata().expect("its size").len() < GRANTS * LINE {
+    while !dir.join("enough").exists() {
         let Some((id, fence)) = attempt(&b, k, MINUTE).expect("an answer") else {
             std::thread::sleep(Duration::from_micros(300));
             continue;
         };
         // Fails if somebody else is inside.
         File::create_new(&mark).expect("two holders at once");
-        log.write_all(format!("{number:>3} {fence:>10}\n").as_bytes())
+        log.write_all(format!("{number} {fence}\n").as_bytes())
             .expect("the log");
         std::fs::remove_file(&mark).expect("its own mark");
         free(&b, &id);
     }
 }
 
-const LINE: u64 = 15;
-
-fn contention(part: &str) -> Vec<(String, u64)> {
+/// Who was granted which fence, in the order of holding. Runs until everybody has had `each`: how long that takes is the
+/// scheduler's matter, that it comes to pass is ours.
+fn contention(part: &str, each: usize) -> Vec<(String, u64)> {
     let dir = tempfile::tempdir().expect("a temp dir");
     let players: Vec<_> = (0..PLAYERS)
         .map(|n| Player::start(part, dir.path(), n, &[]))
@@ -155,45 +156,45 @@ fn contention(part: &str) -> Vec<(String, u64)> {
         (0..PLAYERS).all(|n| dir.path().join(format!("ready {n}")).exists())
     });
     std::fs::write(dir.path().join("start"), "").expect("the start");
+    let lines = || -> Vec<(String, u64)> {
+        let log = std::fs::read_to_string(dir.path().join("grants")).expect("the log");
+        // The last line may still be on its way.
+        let whole = log.rfind('\n').map_or("", |end| &log[..end]);
+        let line = |line: &str| {
+            let (who, fence) = line.split_once(' ').expect("two words");
+            (who.to_owned(), fence.parse().expect("a fence"))
+        };
+        whole.lines().map(line).collect()
+    };
+    wait_for("everybody's turn", || {
+        std::thread::sleep(Duration::from_millis(50));
+        let lines = lines();
+        let mut shares = BTreeMap::<&str, usize>::new();
+        for (who, _) in &lines {
+            *shares.entry(who).or_default() += 1;
+        }
+        let all = shares.len() == PLAYERS && shares.values().all(|n| *n >= each);
+        lines.len() >= GRANTS && (each == 0 || all)
+    });
+    std::fs::write(dir.path().join("enough"), "").expect("the end");
     for player in players {
         player.finish(part);
     }
-    let log = std::fs::read_to_string(dir.path().join("grants")).expect("the log");
-    let lines: Vec<(String, u64)> = log
-        .lines()
-        .map(|line| {
-            let (who, fence) = line.trim().split_once(' ').expect("two words");
-            (who.to_owned(), fence.trim().parse().expect("a fence"))
-        })
-        .collect();
-    let mut shares = BTreeMap::<&str, usize>::new();
-    for (who, _) in &lines {
-        *shares.entry(who).or_default() += 1;
-    }
-    println!("{part}: {shares:?}");
-    let (least, most) = (shares.values().min(), shares.values().max());
-    assert_eq!(shares.len(), PLAYERS, "somebody got nothing: {shares:?}");
-    assert!(
-        least >= most.map(|m| m / 10).as_ref(),
-        "starved: {shares:?}"
-    );
-    lines
+    lines()
 }
 
 #[test]
 fn eight_processes_share_one_key() {
-    let mut fences: Vec<u64> = contention("one key").into_iter().map(|(_, f)| f).collect();
-    // In the order of the log, which is the order of holding.
-    assert!(fences.is_sorted(), "a fence went back");
-    let grants = fences.len() as u64;
-    fences.dedup();
-    assert_eq!(fences, (1..=grants).collect::<Vec<_>>());
+    // Whose turn it is, is not promised.
+    let lines = contention("one key", 0);
+    let fences: Vec<u64> = lines.into_iter().map(|(_, fence)| fence).collect();
+    assert_eq!(fences, (1..=fences.len() as u64).collect::<Vec<_>>());
 }
 
 #[test]
 fn eight_processes_with_keys_of_their_own_are_not_starved() {
     let mut last = BTreeMap::new();
-    for (who, fence) in contention("own key") {
+    for (who, fence) in contention("own key", 50) {
         let before = last.insert(who, fence).unwrap_or(0);
         assert_eq!(fence, before + 1);
     }
@@ -358,9 +359,7 @@ fn a_wall_clock_that_steps_neither_frees_nor_freezes() {
 }
 
 fn without_descriptors(dir: &Path, number: &str) {
-    use nix::sys::resource::{Resource, setrlimit};
-    let number: u64 = number.parse().expect("a number");
-    setrlimit(Resource::RLIMIT_NOFILE, 40 + number, 40 + number).expect("a limit");
+    let _gaps = support::leave_descriptors(24 + number.parse::<u64>().expect("a number"));
     let open_one = |n| {
         let b = SqliteBackend::open(
             &format!("sqlite:{}/{n}.db", dir.display()),

@@ -165,7 +165,8 @@ fn a_waiter_times_out_as_asked_with_a_dead_server() {
     let waiter = std::thread::spawn(move || {
         here.lock_with(
             "k",
-            &LockOptions::new().acquire_timeout(Duration::from_millis(800)),
+            // Long enough to be seen while it waits, also on a busy machine.
+            &LockOptions::new().acquire_timeout(Duration::from_secs(4)),
         )
         .map(drop)
     });

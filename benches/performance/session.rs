@@ -35,6 +35,8 @@ struct Exchange {
 pub struct Recording {
     protocol: Protocol,
     id: String,
+    /// The Postgres process that was recorded: a session asks whether it talks to the process it was told.
+    process: Option<[u8; 4]>,
     setup: Vec<Exchange>,
     acquire: Exchange,
     release: Exchange,
@@ -91,6 +93,7 @@ impl Recording {
             .join()
             .map_err(|_| "the relay died")?
             .map_err(|e| e.to_string())?;
+        let process = exchanges.iter().find_map(|(_, reply)| process(reply));
         let mut setup: Vec<Exchange> = exchanges
             .into_iter()
             .map(|(request, reply)| Exchange {
@@ -103,6 +106,7 @@ impl Recording {
         Ok(Self {
             protocol,
             id: id.as_str().to_owned(),
+            process,
             setup,
             acquire,
             release,
@@ -146,9 +150,17 @@ impl Recording {
             input: vec![0; 16 * 1024],
         };
         let key = format!("bench-{number:08}");
+        let mut own = None;
         for step in &self.setup {
-            let request = replaced(&step.request, KEY.as_bytes(), key.as_bytes());
-            replay.exchange(&request, step.answers)?;
+            let mut request = replaced(&step.request, KEY.as_bytes(), key.as_bytes());
+            if let (Some(then), Some(now)) = (self.process, own) {
+                let as_int8 = |p: [u8; 4]| [[0; 4], p].concat();
+                request = replaced(&request, &as_int8(then), &as_int8(now));
+            }
+            let n = replay.exchange(&request, step.answers)?;
+            if self.process.is_some() {
+                own = own.or(process(&replay.input[..n]));
+            }
         }
         replay.acquire = Patched::new(&self.acquire.request, &key, &self.id);
         replay.release = Patched::new(&self.release.request, &key, &self.id);
@@ -313,6 +325,18 @@ fn skip_reply(bytes: &[u8]) -> Option<usize> {
 fn message(bytes: &[u8]) -> Option<(u8, usize)> {
     let length = u32::from_be_bytes(bytes.get(1..5)?.try_into().ok()?) as usize + 1;
     (bytes.len() >= length).then_some((bytes[0], length))
+}
+
+/// The process that Postgres names at the start.
+fn process(bytes: &[u8]) -> Option<[u8; 4]> {
+    let mut rest = bytes;
+    while let Some((kind, used)) = message(rest) {
+        if kind == b'K' {
+            return rest.get(5..9)?.try_into().ok();
+        }
+        rest = &rest[used..];
+    }
+    None
 }
 
 fn places(bytes: &[u8], what: &[u8]) -> Vec<usize> {

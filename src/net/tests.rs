@@ -17,6 +17,14 @@ const AMPLE: Duration = Duration::from_secs(60);
 /// What the tests of deadlines wait for.
 const SHORT: Duration = Duration::from_millis(150);
 
+/// A directory whose path is short enough for a socket's name, wherever `TMPDIR` points.
+fn directory() -> tempfile::TempDir {
+    let given = std::env::temp_dir();
+    let short = given.as_os_str().len() <= 60;
+    let parent = if short { given } else { "/tmp".into() };
+    tempfile::tempdir_in(parent).expect("a directory")
+}
+
 fn within(timeout: Duration) -> Limits<'static> {
     Limits::enter(std::process::id(), timeout, None).expect("time is left")
 }
@@ -162,7 +170,7 @@ fn a_request_is_answered() {
 
 #[test]
 fn a_unix_socket_is_like_any_other() {
-    let dir = tempfile::tempdir().expect("a directory");
+    let dir = directory();
     let path = dir.path().join("s");
     let proxy = Proxy::unix(&path, Address::Tcp(echo()));
     let mut socket =
@@ -211,7 +219,7 @@ fn what_never_accepts_ends_by_the_deadline() {
 
 #[test]
 fn a_full_unix_queue_is_waited_for() {
-    let dir = tempfile::tempdir().expect("a directory");
+    let dir = directory();
     let endpoint = Endpoint::Unix(dir.path().join("s"));
     let full = full_unix(&dir.path().join("s"));
     assert!(!overdue(|limits| Socket::connect(&endpoint, limits)).may_have_applied());
@@ -391,7 +399,7 @@ fn a_peer_that_went_away_raises_no_signal() {
     use nix::sys::signal::{SigSet, Signal};
     use nix::sys::signalfd::{SfdFlags, SignalFd};
 
-    let dir = tempfile::tempdir().expect("a directory");
+    let dir = directory();
     let path = dir.path().join("s");
     let listener = UnixListener::bind(&path).expect("bound");
     let unix = Socket::connect(&Endpoint::Unix(path), &within(AMPLE)).expect("connected");

@@ -1,4 +1,4 @@
-//! One session: a whole transaction in one write, its answers in one read, and the request to give it up.
+//! One session: what is sent in one write, its answers in one read, and the request to give it up. calls.rs has what is sent.
 
 use std::time::Duration;
 
@@ -19,10 +19,6 @@ const MAX_MESSAGES: usize = 4096;
 /// How long the request to cancel may take, on a thread of its own.
 const CANCEL_WITHIN: Duration = Duration::from_secs(1);
 
-const BEGIN_WRITE: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
-const BEGIN_READ: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY";
-const COMMIT: &str = "COMMIT";
-
 /// What a transaction is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
@@ -33,23 +29,51 @@ pub(crate) enum Mode {
     Grant,
 }
 
+/// How the end of an exchange is known, and where its commit begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// One `Sync`, or one simple query: a step of a transaction, or something without one.
+    Step,
+    /// A transaction's statements up to a `Sync`, then the simple query `COMMIT`.
+    Block,
+    /// Statements up to the `Sync` that commits them.
+    Implicit,
+}
+
 /// A session with nothing in flight. Dropping it closes the socket and sends nothing.
 pub(crate) struct Connection {
     channel: Channel,
     endpoint: Endpoint,
     key: CancelKey,
     /// Whether the last exchange came to its end with no transaction open.
-    usable: bool,
+    pub(super) usable: bool,
+    /// What the session keeps between calls, if it is ours alone.
+    pub(super) own: Option<Own>,
+}
+
+/// What was set and prepared in a session that no pooler gives to others.
+#[derive(Debug, Default)]
+pub(super) struct Own {
+    /// Names of prepared statements.
+    pub(super) prepared: Vec<&'static str>,
+    /// The session's `statement_timeout`, if we have set it.
+    pub(super) limit_ms: Option<i32>,
 }
 
 /// What came back up to the last `ReadyForQuery` that was asked for.
-struct Answer {
-    rows: Vec<Row>,
-    refusal: Option<LockError>,
+pub(super) struct Answer {
+    pub(super) rows: Vec<Row>,
+    pub(super) refusal: Option<LockError>,
+    /// The refusal was about a prepared statement, and nothing was done.
+    pub(super) stale: bool,
     /// A warning while committing: the server gave up waiting for its standbys.
-    weakened: bool,
-    tag: String,
-    status: u8,
+    pub(super) weakened: bool,
+    /// How many statements were prepared, with a name or without.
+    pub(super) parsed: usize,
+    /// Whether the last command was a `COMMIT` that committed.
+    pub(super) committed: bool,
+    stage: Stage,
+    pub(super) status: u8,
 }
 
 impl Connection {
@@ -59,12 +83,18 @@ impl Connection {
             endpoint,
             key,
             usable: true,
+            own: None,
         }
     }
 
     /// Whether it may serve another call. A server that went away meanwhile has left a trace on the socket.
     pub(crate) fn is_usable(&mut self) -> bool {
         self.usable && self.channel.is_quiet()
+    }
+
+    /// From now on the session keeps what is set and prepared in it. Only for one that was seen to be the server's own.
+    pub(crate) fn own(&mut self) {
+        self.own = Some(Own::default());
     }
 
     /// The server's process, as it named itself.
@@ -80,64 +110,6 @@ impl Connection {
     /// Whether the last exchange ended cleanly.
     pub(crate) fn is_clean(&self) -> bool {
         self.usable
-    }
-
-    /// Runs one statement in a transaction of its own: one write, one round trip.
-    ///
-    /// `BEGIN`, the time limit and the statement go up to one `Sync`: if any fails, the rest is skipped. The `COMMIT` behind
-    /// it is a message of its own and is always reached; of a failed transaction it is the rollback. So the session is idle
-    /// again whatever happens, and no second trip is needed to clean up.
-    pub(crate) fn transact(
-        &mut self,
-        mode: Mode,
-        sql: &str,
-        params: &[Param<'_>],
-        limits: &Limits<'_>,
-    ) -> Result<Vec<Row>, LockError> {
-        self.transact_with(mode, None, sql, params, limits)
-    }
-
-    /// The same, with another setting for the transaction.
-    pub(crate) fn transact_with(
-        &mut self,
-        mode: Mode,
-        setting: Option<&str>,
-        sql: &str,
-        params: &[Param<'_>],
-        limits: &Limits<'_>,
-    ) -> Result<Vec<Row>, LockError> {
-        let begin = if mode == Mode::Read {
-            BEGIN_READ
-        } else {
-            BEGIN_WRITE
-        };
-        let mut out = BytesMut::with_capacity(1024);
-        statement(&mut out, begin, &[])?;
-        // Set before the statement it shall bound: inside of it would be too late.
-        let limit = format!("SET LOCAL statement_timeout = {}", millis_left(limits)?);
-        statement(&mut out, &limit, &[])?;
-        if let Some(setting) = setting {
-            statement(&mut out, setting, &[])?;
-        }
-        statement(&mut out, sql, params)?;
-        frontend::sync(&mut out);
-        frontend::query(COMMIT, &mut out).map_err(unsendable)?;
-
-        let answer = self.exchange(&out, &[Stage::Body, Stage::Commit], limits)?;
-        self.usable = answer.status == b'I';
-        if let Some(refusal) = answer.refusal {
-            return Err(refusal);
-        }
-        if answer.tag != COMMIT || !self.usable {
-            return Err(garbled());
-        }
-        if answer.weakened && mode == Mode::Grant {
-            return Err(LockError::new(
-                ErrorCode::NetworkTimeout,
-                "the server stored the change and gave up waiting for its standbys",
-            ));
-        }
-        Ok(answer.rows)
     }
 
     /// Runs statements of a transaction that takes several trips; for set-up only. `sql` may hold several without parameters.
@@ -161,7 +133,7 @@ impl Connection {
     }
 
     fn step(&mut self, out: &[u8], limits: &Limits<'_>) -> Result<Vec<Row>, LockError> {
-        let answer = self.exchange(out, &[Stage::Body], limits)?;
+        let answer = self.exchange(out, Form::Step, limits)?;
         self.usable = answer.status == b'I';
         match answer.refusal {
             Some(refusal) => Err(refusal),
@@ -169,17 +141,17 @@ impl Connection {
         }
     }
 
-    /// Sends, and reads one `ReadyForQuery` per stage.
-    fn exchange(
+    /// Sends, and reads up to the last `ReadyForQuery` of the form.
+    pub(super) fn exchange(
         &mut self,
         out: &[u8],
-        stages: &[Stage],
+        form: Form,
         limits: &Limits<'_>,
     ) -> Result<Answer, LockError> {
         limits.left().map_err(LockError::nothing_applied)?;
         self.usable = false;
         let answer = match self.channel.send(out, limits) {
-            Ok(()) => self.collect(stages, limits),
+            Ok(()) => self.collect(form, limits),
             Err(e) => Err(e),
         };
         if let Err(e) = &answer
@@ -191,26 +163,32 @@ impl Connection {
         answer
     }
 
-    fn collect(&mut self, stages: &[Stage], limits: &Limits<'_>) -> Result<Answer, LockError> {
+    fn collect(&mut self, form: Form, limits: &Limits<'_>) -> Result<Answer, LockError> {
         let mut answer = Answer {
             rows: Vec::new(),
             refusal: None,
+            stale: false,
             weakened: false,
-            tag: String::new(),
+            parsed: 0,
+            committed: false,
+            stage: Stage::Body,
             status: 0,
         };
-        let mut stages = stages.iter().copied();
-        let mut stage = stages.next().ok_or_else(garbled)?;
         for _ in 0..MAX_MESSAGES {
             match self.channel.receive(limits)? {
                 Message::DataRow(body) => answer.rows.push(Row::read(&body)?),
                 Message::CommandComplete(body) => {
-                    answer.tag = body.tag().map_err(|_| garbled())?.to_owned();
+                    let tag = body.tag().map_err(|_| garbled())?;
+                    answer.committed = tag == "COMMIT";
+                    if form == Form::Implicit && tag != "SET" {
+                        answer.stage = Stage::Commit;
+                    }
                 }
                 Message::ErrorResponse(body) => {
                     let refusal = Refusal::read(body.fields()).map_err(|_| garbled())?;
                     let fatal = refusal.is_fatal();
-                    let refusal = refusal.into_error(stage);
+                    answer.stale |= answer.stage == Stage::Body && refusal.is_stale();
+                    let refusal = refusal.into_error(answer.stage);
                     if fatal {
                         // The first refusal is the reason; the server ends the session with this one.
                         return Err(answer.refusal.unwrap_or(refusal));
@@ -219,17 +197,18 @@ impl Connection {
                 }
                 Message::NoticeResponse(body) => {
                     let notice = Refusal::read(body.fields()).map_err(|_| garbled())?;
-                    answer.weakened |= stage == Stage::Commit && notice.severity == "WARNING";
+                    answer.weakened |=
+                        answer.stage == Stage::Commit && notice.severity == "WARNING";
                 }
                 Message::ReadyForQuery(body) => {
                     answer.status = body.status();
-                    match stages.next() {
-                        Some(next) => stage = next,
-                        None => return Ok(answer),
+                    if form != Form::Block || answer.stage == Stage::Commit {
+                        return Ok(answer);
                     }
+                    answer.stage = Stage::Commit;
                 }
-                Message::ParseComplete
-                | Message::BindComplete
+                Message::ParseComplete => answer.parsed += 1,
+                Message::BindComplete
                 | Message::EmptyQueryResponse
                 | Message::NoData
                 | Message::RowDescription(_)
@@ -262,14 +241,4 @@ impl Connection {
             }
         });
     }
-}
-
-/// How much earlier than we the server gives up, at the most: its refusal is a certain answer, our silence is not.
-const SERVER_FIRST: Duration = Duration::from_millis(100);
-
-/// What is left of the call, as the server's settings want it.
-pub(crate) fn millis_left(limits: &Limits<'_>) -> Result<i32, LockError> {
-    let left = limits.left().map_err(LockError::nothing_applied)?;
-    let left = left - SERVER_FIRST.min(left / 8);
-    Ok(i32::try_from(left.as_millis()).unwrap_or(i32::MAX).max(1))
 }

@@ -49,6 +49,11 @@ impl Refusal {
         matches!(self.severity.as_str(), "FATAL" | "PANIC")
     }
 
+    /// Whether it is about a prepared statement that is gone, was there already, or whose result would have another type.
+    pub(crate) fn is_stale(&self) -> bool {
+        matches!(self.code.as_str(), "26000" | "42P05" | "0A000")
+    }
+
     /// The library's error for it.
     pub(crate) fn into_error(self, stage: Stage) -> LockError {
         let (code, text) = self.meaning(stage);

@@ -1,19 +1,21 @@
 -- The verbs that write. sql.rs puts quoted names in place of the words between at signs and cuts at the lines of dashes.
 -- Every function and operator is named with its schema: the caller's search_path has no say in here.
+-- The caller has set isolation, lock_timeout and enable_seqscan. What is only called for its effect is assigned to a variable:
+-- an expression costs a fraction of a PERFORM, which is a query.
 -- A changed body needs a new VERSION in sql.rs: releases of the library share a database during an upgrade.
 CREATE OR REPLACE FUNCTION @ACQUIRE@(
   p_key pg_catalog.text, p_fence_key pg_catalog.text, p_user_key pg_catalog.text, p_lock_id pg_catalog.text,
-  p_ttl_ms pg_catalog.int8, p_tolerance_ms pg_catalog.int8, p_max_fence pg_catalog.int8, p_lock_timeout pg_catalog.text,
+  p_ttl_ms pg_catalog.int8, p_tolerance_ms pg_catalog.int8, p_max_fence pg_catalog.int8,
   OUT o_granted pg_catalog.bool, OUT o_lock_id pg_catalog.text, OUT o_fence pg_catalog.text,
   OUT o_expires_at_ms pg_catalog.int8, OUT o_now_ms pg_catalog.int8)
 LANGUAGE plpgsql VOLATILE AS $syncguard$
 DECLARE
+  v_locked pg_catalog.bool;
+  v_setting pg_catalog.text;
   v_held pg_catalog.bool;
   v_counter pg_catalog.int8;
 BEGIN
-  -- The session keeps its plans: one made while the table was small would read all of it when it is not.
-  PERFORM pg_catalog.set_config('lock_timeout', p_lock_timeout, true), pg_catalog.set_config('enable_seqscan', 'off', true);
-  PERFORM pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext(p_key));
+  v_locked := pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext(p_key)) IS NOT NULL;
   SELECT t.lock_id, t.fence, t.expires_at_ms INTO o_lock_id, o_fence, o_expires_at_ms
     FROM @LOCKS@ t WHERE t.key OPERATOR(pg_catalog.=) p_key FOR UPDATE;
   v_held := FOUND;
@@ -24,12 +26,12 @@ BEGIN
     o_granted := (o_lock_id OPERATOR(pg_catalog.=) p_lock_id) IS TRUE;
     IF NOT o_granted THEN
       -- The row lock is the only thing written, and nobody needs it after a crash.
-      PERFORM pg_catalog.set_config('synchronous_commit', 'off', true);
+      v_setting := pg_catalog.set_config('synchronous_commit', 'off', true);
     END IF;
     RETURN;
   END IF;
   IF pg_catalog.current_setting('synchronous_commit') OPERATOR(pg_catalog.=) 'off' THEN
-    PERFORM pg_catalog.set_config('synchronous_commit', 'on', true);
+    v_setting := pg_catalog.set_config('synchronous_commit', 'on', true);
   END IF;
   LOOP
     -- The limits are part of the condition: a counter outside them is not touched.
@@ -60,21 +62,21 @@ END
 $syncguard$
 ----
 CREATE OR REPLACE FUNCTION @EXTEND@(
-  p_lock_id pg_catalog.text, p_ttl_ms pg_catalog.int8, p_tolerance_ms pg_catalog.int8, p_lock_timeout pg_catalog.text,
+  p_lock_id pg_catalog.text, p_ttl_ms pg_catalog.int8, p_tolerance_ms pg_catalog.int8,
   OUT o_found pg_catalog.bool, OUT o_expires_at_ms pg_catalog.int8)
 LANGUAGE plpgsql VOLATILE AS $syncguard$
 DECLARE
+  v_locked pg_catalog.bool;
+  v_setting pg_catalog.text;
   v_key pg_catalog.text;
   v_now_ms pg_catalog.int8;
 BEGIN
-  -- The session keeps its plans: one made while the table was small would read all of it when it is not.
-  PERFORM pg_catalog.set_config('lock_timeout', p_lock_timeout, true), pg_catalog.set_config('enable_seqscan', 'off', true);
   SELECT t.key INTO v_key FROM @LOCKS@ t WHERE t.lock_id OPERATOR(pg_catalog.=) p_lock_id;
   o_found := FOUND;
   IF NOT o_found THEN
     RETURN;
   END IF;
-  PERFORM pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext(v_key));
+  v_locked := pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext(v_key)) IS NOT NULL;
   -- The key may have changed hands since it was found.
   SELECT t.expires_at_ms INTO o_expires_at_ms
     FROM @LOCKS@ t WHERE t.key OPERATOR(pg_catalog.=) v_key AND t.lock_id OPERATOR(pg_catalog.=) p_lock_id FOR UPDATE;
@@ -82,11 +84,11 @@ BEGIN
   v_now_ms := pg_catalog.floor(pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) OPERATOR(pg_catalog.*) 1000);
   IF NOT o_found OR (o_expires_at_ms OPERATOR(pg_catalog.>) (v_now_ms OPERATOR(pg_catalog.-) p_tolerance_ms)) IS NOT TRUE THEN
     o_expires_at_ms := NULL;
-    PERFORM pg_catalog.set_config('synchronous_commit', 'off', true);
+    v_setting := pg_catalog.set_config('synchronous_commit', 'off', true);
     RETURN;
   END IF;
   IF pg_catalog.current_setting('synchronous_commit') OPERATOR(pg_catalog.=) 'off' THEN
-    PERFORM pg_catalog.set_config('synchronous_commit', 'on', true);
+    v_setting := pg_catalog.set_config('synchronous_commit', 'on', true);
   END IF;
   o_expires_at_ms := v_now_ms OPERATOR(pg_catalog.+) p_ttl_ms;
   UPDATE @LOCKS@ t SET expires_at_ms = o_expires_at_ms
@@ -95,23 +97,23 @@ END
 $syncguard$
 ----
 CREATE OR REPLACE FUNCTION @RELEASE@(
-  p_lock_id pg_catalog.text, p_tolerance_ms pg_catalog.int8, p_lock_timeout pg_catalog.text,
+  p_lock_id pg_catalog.text, p_tolerance_ms pg_catalog.int8,
   OUT o_found pg_catalog.bool, OUT o_released pg_catalog.bool)
 LANGUAGE plpgsql VOLATILE AS $syncguard$
 DECLARE
+  v_locked pg_catalog.bool;
+  v_setting pg_catalog.text;
   v_key pg_catalog.text;
   v_expires_at_ms pg_catalog.int8;
   v_now_ms pg_catalog.int8;
 BEGIN
-  -- The session keeps its plans: one made while the table was small would read all of it when it is not.
-  PERFORM pg_catalog.set_config('lock_timeout', p_lock_timeout, true), pg_catalog.set_config('enable_seqscan', 'off', true);
   o_released := false;
   SELECT t.key INTO v_key FROM @LOCKS@ t WHERE t.lock_id OPERATOR(pg_catalog.=) p_lock_id;
   o_found := FOUND;
   IF NOT o_found THEN
     RETURN;
   END IF;
-  PERFORM pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext(v_key));
+  v_locked := pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext(v_key)) IS NOT NULL;
   -- The key may have changed hands since it was found.
   SELECT t.expires_at_ms INTO v_expires_at_ms
     FROM @LOCKS@ t WHERE t.key OPERATOR(pg_catalog.=) v_key AND t.lock_id OPERATOR(pg_catalog.=) p_lock_id FOR UPDATE;
@@ -119,7 +121,7 @@ BEGIN
   v_now_ms := pg_catalog.floor(pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) OPERATOR(pg_catalog.*) 1000);
   -- A release lost in a crash only waits for the TTL. A role that wants its standbys up to date keeps that.
   IF pg_catalog.current_setting('synchronous_commit') OPERATOR(pg_catalog.<>) 'remote_apply' THEN
-    PERFORM pg_catalog.set_config('synchronous_commit', 'off', true);
+    v_setting := pg_catalog.set_config('synchronous_commit', 'off', true);
   END IF;
   IF o_found AND (v_expires_at_ms OPERATOR(pg_catalog.>) (v_now_ms OPERATOR(pg_catalog.-) p_tolerance_ms)) IS TRUE THEN
     DELETE FROM @LOCKS@ t

@@ -1,5 +1,6 @@
 //! Postgres: tables shared with the TypeScript library, functions that decide on the server, one round trip per verb.
 
+mod calls;
 mod connection;
 mod dsn;
 mod error;
@@ -14,7 +15,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::connection::{Mode, millis_left};
+use self::connection::Mode;
 pub(crate) use self::dsn::is_keyword_dsn;
 use self::sessions::Sessions;
 use self::wire::{Param, Row};
@@ -117,11 +118,11 @@ impl Inner {
         let rows = self
             .sessions
             .with(Rank::Ordinary, limits, |connection, sql| {
-                let text = match by {
+                let look = match by {
                     LookupBy::Key(_) => &sql.by_key,
                     LookupBy::LockId(_) => &sql.by_id,
                 };
-                connection.transact(Mode::Read, text, &[Param::Text(name)], limits)
+                connection.call(Mode::Read, look, &[Param::Text(name)], limits)
             })?;
         let Some(row) = rows.into_iter().next() else {
             return Ok(None);
@@ -164,13 +165,11 @@ impl Backend for PostgresBackend {
             .0
             .sessions
             .with(Rank::Upkeep, &limits, |connection, sql| {
-                let timeout = millis_left(&limits)?.to_string();
                 let params = [
                     Param::Text(lock_id.as_str()),
                     Param::Int8(TIME_TOLERANCE_MS),
-                    Param::Text(&timeout),
                 ];
-                connection.transact(Mode::Write, &sql.release, &params, &limits)
+                connection.call(Mode::Write, &sql.release, &params, &limits)
             })?;
         let record = only(rows)?.record()?;
         Ok(match (record.bool(0)?, record.bool(1)?) {
@@ -191,14 +190,12 @@ impl Backend for PostgresBackend {
             .0
             .sessions
             .with(Rank::Upkeep, &limits, |connection, sql| {
-                let timeout = millis_left(&limits)?.to_string();
                 let params = [
                     Param::Text(lock_id.as_str()),
                     Param::Int8(ttl.as_millis()),
                     Param::Int8(TIME_TOLERANCE_MS),
-                    Param::Text(&timeout),
                 ];
-                connection.transact(Mode::Grant, &sql.extend, &params, &limits)
+                connection.call(Mode::Grant, &sql.extend, &params, &limits)
             })?;
         let record = only(rows)?.record()?;
         Ok(match (record.bool(0)?, record.int8(1)?) {
@@ -293,7 +290,6 @@ impl Inner {
         let rows = self
             .sessions
             .with(Rank::Ordinary, limits, |connection, sql| {
-                let timeout = millis_left(limits)?.to_string();
                 let params = [
                     Param::Text(&storage),
                     Param::Text(&fence_key),
@@ -302,9 +298,8 @@ impl Inner {
                     Param::Int8(ttl.as_millis()),
                     Param::Int8(TIME_TOLERANCE_MS),
                     Param::Int8(MAX_FENCE as i64),
-                    Param::Text(&timeout),
                 ];
-                connection.transact(Mode::Grant, &sql.acquire, &params, limits)
+                connection.call(Mode::Grant, &sql.acquire, &params, limits)
             })?;
         let record = only(rows)?.record()?;
         let (granted, owner) = (record.bool(0)?, record.text(1)?);

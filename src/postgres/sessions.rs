@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::connection::{Connection, Mode};
 use super::dsn::Dsn;
 use super::error::garbled;
-use super::sql::{RESOLVE, Sql};
+use super::sql::{GREET, Sql};
 use super::startup;
 use super::watch::Listener;
 use super::wire::Param;
@@ -119,17 +119,23 @@ impl Sessions {
             limits,
         )?;
         let mut connection = Connection::new(channel, endpoint.clone(), key);
-        if self.sql.get().is_none() || self.dsn.writable_only {
-            let table = [Param::Text(&self.names.lock)];
-            let rows = connection.transact(Mode::Read, RESOLVE, &table, limits)?;
-            let row = rows.first().ok_or_else(garbled)?;
-            if self.dsn.writable_only && row.bool(0)? {
-                return Err(LockError::unavailable(
-                    "the server is a standby, and target_session_attrs asks for one that writes",
-                ));
-            }
+        let about = [
+            Param::Text(&self.names.lock),
+            Param::Int8(connection.process().into()),
+        ];
+        let rows = connection.transact(Mode::Read, GREET, &about, limits)?;
+        let row = rows.first().ok_or_else(garbled)?;
+        if self.dsn.writable_only && row.bool(0)? {
+            return Err(LockError::unavailable(
+                "the server is a standby, and target_session_attrs asks for one that writes",
+            ));
+        }
+        if self.sql.get().is_none() {
             let schema = row.text(1)?.ok_or_else(no_schema)?;
             self.sql.get_or_init(|| Sql::new(schema, &self.names));
+        }
+        if row.bool(2)? {
+            connection.own();
         }
         Ok(connection)
     }

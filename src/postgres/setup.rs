@@ -1,6 +1,7 @@
 //! Creating what the verbs need, and telling what is wrong with what is there.
 
-use super::connection::{Connection, Mode, millis_left};
+use super::calls::millis_left;
+use super::connection::{Connection, Mode};
 use super::sql::{Sql, quote};
 use super::wire::{Param, Row};
 use crate::error::{ErrorCode, LockError};

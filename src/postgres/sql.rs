@@ -14,24 +14,39 @@ const SEPARATOR: &str = "\n----\n";
 /// What stands around a body in functions.sql.
 const BODY: &str = "$syncguard$";
 
-/// The table's schema, as the connection's search_path finds it; else where a new table would go. Operators are qualified:
-/// this runs before anything is known about the path.
-pub(crate) const RESOLVE: &str = "SELECT pg_catalog.pg_is_in_recovery(), coalesce((\
+/// The first words to a session: whether it is a standby's; the table's schema, as the connection's search_path finds it, else
+/// where a new table would go; whether the process that runs this is $2, the one the start-up named. If so, no pooler is in
+/// between, and what every call needs is set for the whole session. Operators are qualified: this runs before anything is
+/// known about the path.
+pub(crate) const GREET: &str = "SELECT pg_catalog.pg_is_in_recovery(), coalesce((\
     SELECT s.name::pg_catalog.text FROM pg_catalog.unnest(pg_catalog.current_schemas(false)) WITH ORDINALITY AS s(name, place) \
       JOIN pg_catalog.pg_namespace n ON n.nspname OPERATOR(pg_catalog.=) s.name \
       JOIN pg_catalog.pg_class c ON c.relnamespace OPERATOR(pg_catalog.=) n.oid \
         AND c.relname OPERATOR(pg_catalog.=) $1::pg_catalog.name \
-      ORDER BY s.place LIMIT 1), pg_catalog.current_schema()::pg_catalog.text)";
+      ORDER BY s.place LIMIT 1), pg_catalog.current_schema()::pg_catalog.text), \
+    CASE WHEN pg_catalog.pg_backend_pid()::pg_catalog.int8 OPERATOR(pg_catalog.=) $2 THEN pg_catalog.concat(\
+      pg_catalog.set_config('default_transaction_isolation', 'read committed', false), \
+      pg_catalog.set_config('default_transaction_read_only', 'off', false), \
+      pg_catalog.set_config('default_transaction_deferrable', 'off', false), \
+      pg_catalog.set_config('lock_timeout', '0', false), \
+      pg_catalog.set_config('enable_seqscan', 'off', false)) IS NOT NULL ELSE false END";
+
+/// A statement that is sent often. A session of our own knows it by its name.
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub(crate) name: &'static str,
+    pub(crate) text: String,
+}
 
 /// Everything that is sent for one pair of tables in one schema.
 #[derive(Debug)]
 pub(crate) struct Sql {
     pub(crate) schema: String,
-    pub(crate) acquire: String,
-    pub(crate) extend: String,
-    pub(crate) release: String,
-    pub(crate) by_key: String,
-    pub(crate) by_id: String,
+    pub(crate) acquire: Call,
+    pub(crate) extend: Call,
+    pub(crate) release: Call,
+    pub(crate) by_key: Call,
+    pub(crate) by_id: Call,
     pub(crate) purge: String,
     /// Listens for releases.
     pub(crate) listen: String,
@@ -92,17 +107,32 @@ impl Sql {
         );
         Self {
             schema: schema.to_owned(),
-            acquire: format!("SELECT {}($1,$2,$3,$4,$5,$6,$7,$8)", q(&function_names[0])),
-            extend: format!("SELECT {}($1,$2,$3,$4)", q(&function_names[1])),
-            release: format!("SELECT {}($1,$2,$3)", q(&function_names[2])),
+            acquire: Call {
+                name: "syncguard_acquire",
+                text: format!("SELECT {}($1,$2,$3,$4,$5,$6,$7)", q(&function_names[0])),
+            },
+            extend: Call {
+                name: "syncguard_extend",
+                text: format!("SELECT {}($1,$2,$3)", q(&function_names[1])),
+            },
+            release: Call {
+                name: "syncguard_release",
+                text: format!("SELECT {}($1,$2)", q(&function_names[2])),
+            },
             listen: format!("LISTEN {}", quote(&channel)),
             watch: format!(
                 "SELECT pg_catalog.hashtext($1)::pg_catalog.text, {}",
                 waiting("lock", &channel)
             ),
             unwatch: format!("SELECT {}", waiting("unlock", &channel)),
-            by_key: format!("{row} WHERE t.key OPERATOR(pg_catalog.=) $1"),
-            by_id: format!("{row} WHERE t.lock_id OPERATOR(pg_catalog.=) $1"),
+            by_key: Call {
+                name: "syncguard_by_key",
+                text: format!("{row} WHERE t.key OPERATOR(pg_catalog.=) $1"),
+            },
+            by_id: Call {
+                name: "syncguard_by_id",
+                text: format!("{row} WHERE t.lock_id OPERATOR(pg_catalog.=) $1"),
+            },
             purge: purge(&locks),
             create_locks,
             create_fences,
@@ -181,7 +211,7 @@ mod tests {
         let hex: String = digest[..8].iter().map(|b| format!("{b:02x}")).collect();
         assert_eq!(
             (VERSION, hex.as_str()),
-            (1, "69ce042e04014400"),
+            (1, "9aef0ef4a06d2ff3"),
             "functions.sql has changed: if it was ever released, raise VERSION"
         );
     }
@@ -191,7 +221,7 @@ mod tests {
         let sql = Sql::new("a\"b", &names("Locks", "order"));
         let all = format!("{sql:?}");
         assert!(!all.contains('@'), "{all}");
-        assert!(sql.by_key.contains(r#""a""b"."Locks""#), "{}", sql.by_key);
+        assert!(sql.by_key.text.contains(r#""a""b"."Locks""#), "{all}");
         assert!(
             sql.functions
                 .iter()

@@ -1,5 +1,7 @@
 //! Messages over a socket: encoding requests, reading replies within bounds, and the few binary values we use.
 
+use std::ops::Range;
+
 use bytes::{Bytes, BytesMut};
 use fallible_iterator::FallibleIterator;
 use postgres_protocol::IsNull;
@@ -31,14 +33,33 @@ pub(crate) fn statement(
     sql: &str,
     params: &[Param<'_>],
 ) -> Result<(), LockError> {
+    prepare(out, "", sql, params)?;
+    execute(out, "", params)
+}
+
+/// Appends the preparation of a statement that has parameters like these.
+pub(crate) fn prepare(
+    out: &mut BytesMut,
+    name: &str,
+    sql: &str,
+    params: &[Param<'_>],
+) -> Result<(), LockError> {
     let types = params.iter().map(|p| match p {
         Param::Text(_) => TEXT,
         Param::Int8(_) => INT8,
     });
-    frontend::parse("", sql, types, out).map_err(unsendable)?;
+    frontend::parse(name, sql, types, out).map_err(unsendable)
+}
+
+/// Appends the execution of a prepared statement.
+pub(crate) fn execute(
+    out: &mut BytesMut,
+    name: &str,
+    params: &[Param<'_>],
+) -> Result<(), LockError> {
     frontend::bind(
         "",
-        "",
+        name,
         [1],
         params,
         |param, buf| {
@@ -64,6 +85,8 @@ pub(crate) fn unsendable(_: impl Sized) -> LockError {
 pub(crate) struct Channel {
     pub(crate) socket: Socket,
     input: BytesMut,
+    /// Where the socket's bytes arrive. Kept: clearing it costs more than all the rest of a message.
+    chunk: Box<[u8; CHUNK]>,
 }
 
 impl Channel {
@@ -71,6 +94,7 @@ impl Channel {
         Self {
             socket,
             input: BytesMut::with_capacity(CHUNK),
+            chunk: Box::new([0; CHUNK]),
         }
     }
 
@@ -89,9 +113,8 @@ impl Channel {
             if let Some(message) = Message::parse(&mut self.input).map_err(|_| garbled())? {
                 return Ok(message);
             }
-            let mut chunk = [0; CHUNK];
-            let n = self.socket.read(&mut chunk, limits)?;
-            self.input.extend_from_slice(&chunk[..n]);
+            let n = self.socket.read(&mut self.chunk[..], limits)?;
+            self.input.extend_from_slice(&self.chunk[..n]);
         }
     }
 
@@ -101,41 +124,55 @@ impl Channel {
     }
 }
 
-/// A row of binary values.
-pub(crate) struct Row(Vec<Option<Bytes>>);
+/// A row of binary values: where each of them lies in the message.
+pub(crate) struct Row {
+    bytes: Bytes,
+    fields: Vec<Option<Range<usize>>>,
+}
 
 impl Row {
     pub(crate) fn read(body: &DataRowBody) -> Result<Self, LockError> {
-        let bytes = body.buffer_bytes();
-        body.ranges()
-            .map(|range| Ok(range.map(|r| bytes.slice(r))))
-            .collect()
-            .map(Self)
-            .map_err(|_| garbled())
+        Ok(Self {
+            fields: body.ranges().collect().map_err(|_| garbled())?,
+            bytes: body.buffer_bytes().clone(),
+        })
     }
 
     /// The fields of the composite value that is the row's only column.
     pub(crate) fn record(&self) -> Result<Self, LockError> {
-        let whole = self.get(0)?.ok_or_else(garbled)?;
-        let mut rest = whole;
+        let whole = self.fields.first().cloned().flatten();
+        let mut rest = whole.ok_or_else(garbled)?;
+        let count = self.take4(&mut rest)?;
         let mut fields = Vec::new();
-        let count = take4(&mut rest)?;
         for _ in 0..count {
-            let _type = take4(&mut rest)?;
-            let len = take4(&mut rest)? as i32;
-            if len < 0 {
+            let _type = self.take4(&mut rest)?;
+            let Ok(len) = usize::try_from(self.take4(&mut rest)?) else {
                 fields.push(None);
                 continue;
+            };
+            if len > rest.len() {
+                return Err(garbled());
             }
-            let (field, tail) = rest.split_at_checked(len as usize).ok_or_else(garbled)?;
-            fields.push(Some(Bytes::copy_from_slice(field)));
-            rest = tail;
+            fields.push(Some(rest.start..rest.start + len));
+            rest.start += len;
         }
-        Ok(Self(fields))
+        Ok(Self {
+            bytes: self.bytes.clone(),
+            fields,
+        })
+    }
+
+    fn take4(&self, rest: &mut Range<usize>) -> Result<i32, LockError> {
+        let number = self.bytes.get(rest.clone()).and_then(<[u8]>::first_chunk);
+        rest.start += 4;
+        number.copied().map(i32::from_be_bytes).ok_or_else(garbled)
     }
 
     fn get(&self, i: usize) -> Result<Option<&[u8]>, LockError> {
-        Ok(self.0.get(i).ok_or_else(garbled)?.as_deref())
+        match self.fields.get(i).ok_or_else(garbled)? {
+            Some(range) => self.bytes.get(range.clone()).map(Some).ok_or_else(garbled),
+            None => Ok(None),
+        }
     }
 
     pub(crate) fn text(&self, i: usize) -> Result<Option<&str>, LockError> {
@@ -159,18 +196,17 @@ impl Row {
     }
 }
 
-fn take4(rest: &mut &[u8]) -> Result<u32, LockError> {
-    let (head, tail) = rest.split_first_chunk::<4>().ok_or_else(garbled)?;
-    *rest = tail;
-    Ok(u32::from_be_bytes(*head))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn row(bytes: &[u8]) -> Row {
-        Row(vec![Some(Bytes::copy_from_slice(bytes))])
+        // As in a message, other bytes are around them.
+        let around = [b"\xff\xff", bytes, b"\x00\x00\x00\x00\x00\x00\x00\x00"].concat();
+        Row {
+            bytes: around.into(),
+            fields: vec![Some(2..2 + bytes.len())],
+        }
     }
 
     #[test]

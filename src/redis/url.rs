@@ -47,8 +47,7 @@ impl RedisUrl {
         let mut login = parts.login()?;
         match parts.scheme {
             "redis" | "rediss" => {
-                parts.options(&mut login, &["db"])?;
-                parts.path_database(&mut login)?;
+                parts.options(&mut login, &["db"], true)?;
                 let mut hosts = parts.hosts(DEFAULT_PORT)?;
                 match (hosts.pop(), hosts.is_empty()) {
                     (Some(endpoint), true) => Ok(Self {
@@ -74,8 +73,7 @@ impl RedisUrl {
             }
             "redis+cluster" | "rediss+cluster" => {
                 parts.one_login()?;
-                parts.options(&mut login, &[])?;
-                parts.path_database(&mut login)?;
+                parts.options(&mut login, &[], true)?;
                 if login.database != 0 {
                     return Err(LockError::invalid("Redis Cluster has only the database 0"));
                 }
@@ -86,7 +84,7 @@ impl RedisUrl {
                 })
             }
             "redis+unix" => {
-                parts.options(&mut login, &["db", "user", "pass"])?;
+                parts.options(&mut login, &["db", "user", "pass"], false)?;
                 Ok(Self {
                     target: Target::One(Endpoint::Unix(parts.socket_path()?)),
                     login,
@@ -252,18 +250,21 @@ impl<'a> Parts<'a> {
             .collect()
     }
 
-    /// Takes the options that say how to log in; any other one is refused by its name.
-    pub(crate) fn options(&self, login: &mut Login, known: &[&str]) -> Result<(), LockError> {
+    /// Takes the options that say how to log in, and the database number of a path that may have one; any other option is
+    /// refused by its name.
+    pub(crate) fn options(
+        &self,
+        login: &mut Login,
+        known: &[&str],
+        path: bool,
+    ) -> Result<(), LockError> {
+        let mut said = None;
         for (name, value) in self.query()? {
             if !known.contains(&name.as_str()) {
                 return Err(unknown_option(&name));
             }
             let fresh = match name.as_str() {
-                "db" => {
-                    let fresh = login.database == 0;
-                    login.database = database(&value)?;
-                    fresh
-                }
+                "db" => said.replace(database(&value)?).is_none(),
                 "user" => login.user.replace(value).is_none(),
                 _ => login.password.replace(value).is_none(),
             };
@@ -274,22 +275,23 @@ impl<'a> Parts<'a> {
         if login.user.is_some() && login.password.is_none() {
             login.password = Some(String::new());
         }
-        Ok(())
-    }
-
-    /// The database number in the path.
-    pub(crate) fn path_database(&self, login: &mut Login) -> Result<(), LockError> {
-        match &self.segments()?[..] {
-            [] => Ok(()),
-            [number] if login.database == 0 => {
-                login.database = database(number)?;
-                Ok(())
+        if path {
+            match &self.segments()?[..] {
+                [] => {}
+                [number] => {
+                    if said.replace(database(number)?).is_some() {
+                        return Err(LockError::invalid("the URL says the database number twice"));
+                    }
+                }
+                _ => {
+                    return Err(LockError::invalid(
+                        "the URL's path is more than a database number",
+                    ));
+                }
             }
-            [_] => Err(LockError::invalid("the URL says the database number twice")),
-            _ => Err(LockError::invalid(
-                "the URL's path is more than a database number",
-            )),
         }
+        login.database = said.unwrap_or_default();
+        Ok(())
     }
 
     fn socket_path(&self) -> Result<PathBuf, LockError> {

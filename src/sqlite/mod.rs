@@ -35,6 +35,7 @@ use crate::lease::{Acquired, Holder, LockId, Ttl};
 use crate::limits::Limits;
 use crate::liveness::CLEANUP_GUARD_MS;
 use crate::open::ClientOptions;
+use crate::pool::Rank;
 
 /// Locks in an SQLite file: `sqlite:PATH`.
 ///
@@ -60,7 +61,7 @@ impl SqliteBackend {
     /// The store that `url` names. Does no I/O: the file is opened, and made, by the first call.
     ///
     /// Uses [`ClientOptions::operation_timeout`] and [`ClientOptions::pool_size`]: how many calls use the
-    /// file at a time; further ones wait, within their own timeout.
+    /// file at a time, one of them a renewal or a release; further ones wait, within their own timeout.
     ///
     /// # Errors
     /// `InvalidArgument` for a URL that names no file, or bad options.
@@ -89,7 +90,7 @@ impl Backend for SqliteBackend {
     ) -> Result<AcquireOutcome, LockError> {
         let name = self.keys.lock(key)?;
         let counter = self.keys.fence(&name)?;
-        self.write(cancel, |sqlite, now| {
+        self.write(Rank::Ordinary, cancel, |sqlite, now| {
             if let Some(Stored::Live(held)) =
                 self.find_one(sqlite, sql::BY_KEY, &name, Some(now))?
             {
@@ -152,7 +153,7 @@ impl Backend for SqliteBackend {
         lock_id: &LockId,
         cancel: Option<&CancelToken>,
     ) -> Result<ReleaseOutcome, LockError> {
-        self.write(cancel, |sqlite, now| {
+        self.write(Rank::Upkeep, cancel, |sqlite, now| {
             let held = match self.find_one(sqlite, sql::BY_ID, lock_id.as_str(), Some(now))? {
                 Some(Stored::Live(held)) if held.lock.lock_id == *lock_id => held,
                 other => return Ok(ReleaseOutcome::Absent(absence(&other))),
@@ -174,7 +175,7 @@ impl Backend for SqliteBackend {
         ttl: Ttl,
         cancel: Option<&CancelToken>,
     ) -> Result<ExtendOutcome, LockError> {
-        self.write(cancel, |sqlite, now| {
+        self.write(Rank::Upkeep, cancel, |sqlite, now| {
             let held = match self.find_one(sqlite, sql::BY_ID, lock_id.as_str(), Some(now))? {
                 Some(Stored::Live(held)) if held.lock.lock_id == *lock_id => held,
                 other => return Ok(ExtendOutcome::Absent(absence(&other))),
@@ -229,13 +230,13 @@ impl Backend for SqliteBackend {
     fn setup_schema(&self, cancel: Option<&CancelToken>) -> Result<(), LockError> {
         let limits = Limits::enter(self.pid, self.timeout, cancel)?;
         // Creating takes the right to write also where there is nothing to create: a file that may only be read shows.
-        self.with_connection(&limits, |handle| {
+        self.with_connection(Rank::Ordinary, &limits, |handle| {
             handle.when_free(|| schema::create(&handle.sqlite))
         })
     }
 
     fn purge_expired(&self, limit: u32, cancel: Option<&CancelToken>) -> Result<u64, LockError> {
-        self.write(cancel, |sqlite, now| {
+        self.write(Rank::Ordinary, cancel, |sqlite, now| {
             let cut = now.boot_ms.saturating_sub(CLEANUP_GUARD_MS);
             let gone =
                 sqlite

@@ -13,19 +13,21 @@ use crate::clock;
 use crate::error::LockError;
 use crate::lease::{Fence, LockId};
 use crate::limits::Limits;
+use crate::pool::Rank;
 
 impl SqliteBackend {
     /// Runs `work` on a connection of its own.
     pub(super) fn with_connection<T>(
         &self,
+        rank: Rank,
         limits: &Limits<'_>,
         work: impl FnOnce(&Handle) -> Result<T, Failure>,
     ) -> Result<T, LockError> {
-        let slot = self.pool.slot(limits)?;
+        let mut slot = self.pool.slot(rank, limits)?;
         let inside = Inside::enter(self.pid)?;
         let handle = self
             .pool
-            .take(&slot, &inside, limits)
+            .take(&mut slot, &inside, limits)
             .map_err(|e| e.into_error(limits))?;
         let result = work(&handle);
         let spared = result
@@ -33,7 +35,7 @@ impl SqliteBackend {
             .err()
             .is_none_or(Failure::spares_the_connection);
         if spared && handle.sqlite.is_autocommit() {
-            self.pool.put(handle);
+            self.pool.put(&mut slot, handle);
         }
         result.map_err(|e| e.into_error(limits))
     }
@@ -41,11 +43,12 @@ impl SqliteBackend {
     /// Runs `work` as the only writer. The clock is read when that is certain: a wait must not count against a lease.
     pub(super) fn write<T>(
         &self,
+        rank: Rank,
         cancel: Option<&CancelToken>,
         work: impl FnOnce(&Connection, &Now<'_>) -> Result<T, Failure>,
     ) -> Result<T, LockError> {
         let limits = Limits::enter(self.pid, self.timeout, cancel)?;
-        self.with_connection(&limits, |handle| {
+        self.with_connection(rank, &limits, |handle| {
             handle.begin()?;
             let sqlite = &handle.sqlite;
             let done = limits
@@ -82,7 +85,7 @@ impl SqliteBackend {
         cancel: Option<&CancelToken>,
     ) -> Result<Option<Live>, LockError> {
         let limits = Limits::enter(self.pid, self.timeout, cancel)?;
-        self.with_connection(&limits, |handle| {
+        self.with_connection(Rank::Ordinary, &limits, |handle| {
             handle.when_free(|| self.find_one(&handle.sqlite, statement, argument, None))
         })
         .map(|found| found.and_then(Stored::live))

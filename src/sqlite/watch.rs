@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use crate::backend::Watch;
+use crate::callbacks::guarded;
 use crate::cancel::{CancelToken, deadline_after};
 use crate::lease::random_bits;
 use crate::sync::Mutex;
@@ -98,7 +99,10 @@ impl Shared {
             if young || seen != Some(mark) {
                 seen = Some(mark);
                 pause = SHORTEST;
-                watchers.iter().for_each(|freed| freed());
+                for freed in watchers {
+                    // The caller's own code, where it uses `watch` itself: its panic is not the others' loss.
+                    guarded(|| freed());
+                }
             } else {
                 pause = (pause * 5 / 4).min(LONGEST);
             }

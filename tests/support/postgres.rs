@@ -39,7 +39,18 @@ fn as_server_user(program: &Path) -> Command {
         command.args(["--reuid=postgres", "--regid=postgres", "--clear-groups"]);
     }
     command.args(["--pdeathsig", "QUIT"]).arg(program);
+    without_settings(&mut command);
     command
+}
+
+/// Whatever the tester's own Postgres is reached by, and however it speaks, is not for the one of the test.
+fn without_settings(command: &mut Command) {
+    for (name, _) in std::env::vars_os() {
+        if name.as_encoded_bytes().starts_with(b"PG") {
+            command.env_remove(name);
+        }
+    }
+    command.env("LC_ALL", "C").env("TZ", "UTC");
 }
 
 /// Starts a child from a thread that outlives the test's: its death signal comes when that thread ends.
@@ -131,10 +142,25 @@ impl Server {
         Self::adopt(dir, settings)
     }
 
+    /// A directory that the server may enter, whose path is short enough for a socket's name and needs no escapes in a URL,
+    /// wherever `TMPDIR` points.
     pub fn directory() -> tempfile::TempDir {
+        use std::os::unix::ffi::OsStrExt;
+        use std::os::unix::fs::PermissionsExt;
+        let plain = |b: &u8| b.is_ascii_alphanumeric() || b"/._-".contains(b);
+        let open_to_all = |path: &Path| {
+            let mode = |dir: &Path| std::fs::metadata(dir).map(|m| m.permissions().mode());
+            path.ancestors()
+                .all(|dir| mode(dir).is_ok_and(|mode| mode & 1 == 1))
+        };
+        let fits = |path: &PathBuf| {
+            let text = path.as_os_str().as_bytes();
+            text.len() <= 60 && text.iter().all(plain) && (!is_root() || open_to_all(path))
+        };
+        let given = std::path::absolute(std::env::temp_dir()).ok().filter(fits);
         let dir = tempfile::Builder::new()
             .prefix("sg-pg-")
-            .tempdir()
+            .tempdir_in(given.unwrap_or_else(|| "/tmp".into()))
             .expect("a directory");
         if is_root() {
             let done = Command::new("chown")
@@ -167,7 +193,8 @@ impl Server {
     /// Restarts it with a wall clock that [`set_clock`](Self::set_clock) moves.
     pub fn take_clock(&mut self) {
         let shim = self.dir.path().join("clock.so");
-        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/clock_shim.c");
+        let source = self.dir.path().join("clock.c");
+        std::fs::write(&source, include_str!("clock_shim.c")).expect("the source");
         let built = Command::new("cc")
             .args(["-shared", "-fPIC", "-O1", "-o"])
             .arg(&shim)
@@ -369,8 +396,9 @@ impl Server {
             .arg("-h")
             .arg(self.dir.path())
             .args(["-p", &self.port.to_string()])
-            .env("PGCONNECT_TIMEOUT", "30")
             .stdin(Stdio::null());
+        without_settings(&mut command);
+        command.env("PGCONNECT_TIMEOUT", "30");
         command
     }
 

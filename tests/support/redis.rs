@@ -66,10 +66,7 @@ impl RedisServer {
     }
 
     fn launch(args: &[&str], env: &[(&str, &str)], listen: Listen, files: &[(&str, &str)]) -> Self {
-        let dir = tempfile::Builder::new()
-            .prefix("sg-redis-")
-            .tempdir()
-            .expect("a directory for the server");
+        let dir = directory("sg-redis-");
         for (name, text) in files {
             std::fs::write(dir.path().join(name), text).expect("a file for the server");
         }
@@ -159,6 +156,10 @@ impl RedisServer {
 
     pub fn port(&self) -> u16 {
         self.port.expect("started with start_tcp")
+    }
+
+    pub fn is_running(&self) -> bool {
+        self.process.is_some()
     }
 
     pub fn pid(&self) -> Pid {
@@ -251,6 +252,21 @@ impl Drop for Paused {
     fn drop(&mut self) {
         let _ = kill(self.0, Signal::SIGCONT);
     }
+}
+
+/// A directory whose path is short enough for a socket's name and needs no escapes in a URL, wherever `TMPDIR` points.
+pub fn directory(prefix: &str) -> TempDir {
+    use std::os::unix::ffi::OsStrExt;
+    let plain = |b: &u8| b.is_ascii_alphanumeric() || b"/._-".contains(b);
+    let fits = |path: &PathBuf| {
+        let text = path.as_os_str().as_bytes();
+        text.len() <= 60 && text.iter().all(plain)
+    };
+    let given = std::path::absolute(std::env::temp_dir()).ok().filter(fits);
+    tempfile::Builder::new()
+        .prefix(prefix)
+        .tempdir_in(given.unwrap_or_else(|| "/tmp".into()))
+        .expect("a directory for the server")
 }
 
 pub fn free_port() -> u16 {

@@ -1,4 +1,6 @@
-/* Many cycles leave nothing behind: descriptors, threads and resident memory are the same at the end as after the first thousand. */
+/* Many cycles leave nothing behind: descriptors, threads and resident memory are the same at the end as after the first thousand.
+ * PROGRAM URL [CYCLES]. With SLOW in the environment, for valgrind and sanitizers, whose memory is not ours: a few, and what is
+ * lost is for them to find. */
 #include "check.h"
 
 #include <dirent.h>
@@ -54,9 +56,10 @@ static void cycle(syncguard_client *client) {
 
 int main(int argc, char **argv) {
   BEGIN;
-  long cycles = argc > 2 ? atol(argv[2]) : 10000;
+  int slow = getenv("SLOW") != NULL;
+  long cycles = argc > 2 ? atol(argv[2]) : slow ? 200 : 10000, first = slow ? 20 : 1000;
   syncguard_client *client = open_client();
-  for (int i = 0; i < 1000; i++) {
+  for (long i = 0; i < first; i++) {
     cycle(client);
   }
   struct load before = measure();
@@ -70,8 +73,8 @@ int main(int argc, char **argv) {
           after.kib);
   CHECK(after.fds == before.fds && after.threads == before.threads);
   /* The store warms its caches; twenty bytes per cycle would show. */
-  CHECK(after.kib - before.kib <= 384);
-  CHECK(finalized == 2 * (cycles + 1000));
+  CHECK(slow || after.kib - before.kib <= 384);
+  CHECK(finalized == 2 * (cycles + first));
   syncguard_client_free(client);
   return 0;
 }

@@ -24,10 +24,20 @@ pub fn program(name: &str, kind: &str, extra: &[&str]) -> PathBuf {
     out
 }
 
+/// A program built with the address, leak and undefined-behaviour sanitizers, to be run.
+pub fn sanitized(name: &str) -> Command {
+    let flags = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
+    let mut command = Command::new(program(name, "asan", &flags));
+    command
+        .env("ASAN_OPTIONS", "detect_leaks=1:abort_on_error=0")
+        .env("SLOW", "1");
+    command
+}
+
 /// A C program and this one, each with the library of its own language, contend for one key: no overlap, and the fences grow in
 /// the order of the holds.
 pub fn contend(url: &str) {
-    const FOR: Duration = Duration::from_secs(2);
+    const FOR: Duration = Duration::from_secs(5);
     let c = program("contend", "plain", &[]);
     let client = rust_syncguard::Client::open(url).expect("a client");
     client.setup_schema().expect("a schema");

@@ -1,0 +1,214 @@
+//! A verb's one write, in two forms: a transaction block, which works anywhere, and a prepared statement in a session that is
+//! ours alone, which costs the server half.
+
+use std::time::Duration;
+
+use bytes::BytesMut;
+use postgres_protocol::message::frontend;
+
+use super::connection::{Answer, Connection, Form, Mode};
+use super::error::garbled;
+use super::sql::Call;
+use super::wire::{Param, Row, execute, prepare, statement, unsendable};
+use crate::error::{ErrorCode, LockError};
+use crate::limits::Limits;
+
+const BEGIN_WRITE: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
+const BEGIN_READ: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY";
+/// The functions' plans stay with the session: one made while the table was small would read all of it when it is not.
+const NO_SEQSCAN: &str = "SET LOCAL enable_seqscan = off";
+
+impl Connection {
+    /// Runs one of the frequent statements: one write, one round trip.
+    ///
+    /// A session of our own runs it by name. If it turns out that it is not known there any more, nothing was done, and the
+    /// other form runs it, within the same time and ever after: that is the connection's recovery, not a second attempt.
+    pub(crate) fn call(
+        &mut self,
+        mode: Mode,
+        call: &Call,
+        params: &[Param<'_>],
+        limits: &Limits<'_>,
+    ) -> Result<Vec<Row>, LockError> {
+        if self.own.is_some()
+            && let Some(rows) = self.call_by_name(mode, call, params, limits)?
+        {
+            return Ok(rows);
+        }
+        self.transact(mode, &call.text, params, limits)
+    }
+
+    /// `None` if the session has lost what was prepared in it.
+    fn call_by_name(
+        &mut self,
+        mode: Mode,
+        call: &Call,
+        params: &[Param<'_>],
+        limits: &Limits<'_>,
+    ) -> Result<Option<Vec<Row>>, LockError> {
+        let Some(own) = &self.own else {
+            return Ok(None);
+        };
+        let mut out = BytesMut::with_capacity(512);
+        let wanted = ServerLimit::of(limits)?;
+        let limit = own.limit_ms.filter(|set| wanted.allows(*set));
+        if limit.is_none() {
+            let set = format!("SET statement_timeout = {}", wanted.ms);
+            statement(&mut out, &set, &[])?;
+        }
+        let known = own.prepared.contains(&call.name);
+        if !known {
+            prepare(&mut out, call.name, &call.text, params)?;
+        }
+        execute(&mut out, call.name, params)?;
+        frontend::sync(&mut out);
+
+        let answer = self.exchange(&out, Form::Implicit, limits)?;
+        if answer.stale {
+            self.own = None;
+        }
+        if let Some(own) = &mut self.own {
+            // A prepared statement outlives the rollback, a setting does not.
+            if !known && answer.parsed == 1 + usize::from(limit.is_none()) {
+                own.prepared.push(call.name);
+            }
+            if answer.refusal.is_none() {
+                own.limit_ms = limit.or(Some(wanted.ms));
+            }
+        }
+        if answer.stale && answer.status == b'I' {
+            self.usable = true;
+            return Ok(None);
+        }
+        self.settle(answer, mode).map(Some)
+    }
+
+    /// Runs one statement in a transaction of its own: one write, one round trip.
+    ///
+    /// `BEGIN`, the settings and the statement go up to one `Sync`: if any fails, the rest is skipped. The `COMMIT` behind
+    /// it is a message of its own and is always reached; of a failed transaction it is the rollback. So the session is idle
+    /// again whatever happens, and no second trip is needed to clean up.
+    pub(crate) fn transact(
+        &mut self,
+        mode: Mode,
+        sql: &str,
+        params: &[Param<'_>],
+        limits: &Limits<'_>,
+    ) -> Result<Vec<Row>, LockError> {
+        self.transact_with(mode, None, sql, params, limits)
+    }
+
+    /// The same, with another setting for the transaction.
+    pub(crate) fn transact_with(
+        &mut self,
+        mode: Mode,
+        setting: Option<&str>,
+        sql: &str,
+        params: &[Param<'_>],
+        limits: &Limits<'_>,
+    ) -> Result<Vec<Row>, LockError> {
+        let mut out = BytesMut::with_capacity(1024);
+        let ms = millis_left(limits)?;
+        // Set before the statement it shall bound: inside of it would be too late.
+        let limit = format!("SET LOCAL statement_timeout = {ms}");
+        if mode == Mode::Read {
+            statement(&mut out, BEGIN_READ, &[])?;
+            statement(&mut out, &limit, &[])?;
+        } else {
+            statement(&mut out, BEGIN_WRITE, &[])?;
+            statement(&mut out, &limit, &[])?;
+            statement(&mut out, &format!("SET LOCAL lock_timeout = {ms}"), &[])?;
+            statement(&mut out, NO_SEQSCAN, &[])?;
+        }
+        if let Some(setting) = setting {
+            statement(&mut out, setting, &[])?;
+        }
+        statement(&mut out, sql, params)?;
+        frontend::sync(&mut out);
+        frontend::query("COMMIT", &mut out).map_err(unsendable)?;
+
+        let answer = self.exchange(&out, Form::Block, limits)?;
+        if answer.refusal.is_none() && !answer.committed {
+            return Err(garbled());
+        }
+        self.settle(answer, mode)
+    }
+
+    fn settle(&mut self, answer: Answer, mode: Mode) -> Result<Vec<Row>, LockError> {
+        self.usable = answer.status == b'I';
+        if let Some(refusal) = answer.refusal {
+            return Err(refusal);
+        }
+        if !self.usable {
+            return Err(garbled());
+        }
+        if answer.weakened && mode == Mode::Grant {
+            return Err(LockError::new(
+                ErrorCode::NetworkTimeout,
+                "the server stored the change and gave up waiting for its standbys",
+            ));
+        }
+        Ok(answer.rows)
+    }
+}
+
+/// How much earlier than we the server gives up, at the most: its refusal is a certain answer, our silence is not.
+const SERVER_FIRST: Duration = Duration::from_millis(100);
+
+/// The server's share of what is left of a call.
+#[derive(Clone, Copy, Debug)]
+struct ServerLimit {
+    ms: i32,
+    /// How much earlier than we that is.
+    margin_ms: i32,
+}
+
+impl ServerLimit {
+    fn of(limits: &Limits<'_>) -> Result<Self, LockError> {
+        let left = limits.left().map_err(LockError::nothing_applied)?;
+        let margin = SERVER_FIRST.min(left / 8);
+        let ms = |d: Duration| i32::try_from(d.as_millis()).unwrap_or(i32::MAX);
+        Ok(Self {
+            ms: ms(left - margin).max(1),
+            margin_ms: ms(margin),
+        })
+    }
+
+    /// Whether a limit that is set already will do: the server still gives up first, and not much too early.
+    fn allows(self, set_ms: i32) -> bool {
+        let (low, high) = (
+            self.ms - self.margin_ms,
+            self.ms.saturating_add(self.margin_ms / 2),
+        );
+        (low..=high).contains(&set_ms)
+    }
+}
+
+/// What is left of the call, as the server's settings want it.
+pub(crate) fn millis_left(limits: &Limits<'_>) -> Result<i32, LockError> {
+    ServerLimit::of(limits).map(|limit| limit.ms)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_server_gives_up_first_and_not_much_too_early() {
+        for ms in [1, 7, 100, 800, 5_000, 3_600_000, u64::MAX / 2_000_000] {
+            let limits = Limits::enter(std::process::id(), Duration::from_millis(ms), None);
+            let limit = ServerLimit::of(&limits.expect("limits")).expect("time left");
+            assert!(limit.ms >= 1 && limit.allows(limit.ms), "{limit:?}");
+            let ours = i64::from(limit.ms) + i64::from(limit.margin_ms);
+            for set in 1..=10_000 {
+                if limit.allows(set) {
+                    assert!(i64::from(set) <= ours, "{set} is later than we: {limit:?}");
+                    assert!(
+                        set >= limit.ms - limit.margin_ms,
+                        "{set} is too early: {limit:?}"
+                    );
+                }
+            }
+        }
+    }
+}

@@ -231,8 +231,12 @@ impl fmt::Debug for CancelToken {
 
 /// `timeout` from now; far away instead of overflowing.
 pub(crate) fn deadline_after(timeout: Duration) -> Instant {
+    deadline_from(Instant::now(), timeout)
+}
+
+/// The same from a time that was read already: reading it is dear on the path of every lock.
+pub(crate) fn deadline_from(now: Instant, timeout: Duration) -> Instant {
     const FAR: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
-    let now = Instant::now();
     now.checked_add(timeout.min(FAR)).unwrap_or(now)
 }
 

@@ -4,13 +4,13 @@ use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::backend::{
     AcquireOutcome, Backend, Capabilities, ExtendOutcome, LookupBy, ReleaseOutcome, Watch,
 };
 use crate::callbacks::Hooks;
-use crate::cancel::{CancelToken, deadline_after};
+use crate::cancel::{CancelToken, deadline_from};
 use crate::diagnostics::StoredLock;
 use crate::error::LockError;
 use crate::guard::{Bounds, Guard, Held};
@@ -181,8 +181,10 @@ impl Client {
         self.refuse_inherited()?;
         let (key, checked) = (Key::new(key)?, options.checked()?);
         let mut flight = Flight::new(self, &key, checked.ttl, options.cancel_token())?;
-        match flight.attempt(deadline_after(self.inner.bounds.operation)) {
+        let now = Instant::now();
+        match flight.attempt(now, deadline_from(now, self.inner.bounds.operation)) {
             Ok(AcquireOutcome::Acquired(grant)) => {
+                self.inner.queue.granted(&key);
                 let sent = flight.sent;
                 self.guard(key, grant, sent, &checked, options).map(Some)
             }
@@ -287,6 +289,7 @@ impl Client {
             if inner.backend.release(&lock_id, None).is_err() {
                 self.undo(&held.key, lock_id, sent + checked.ttl.as_duration());
             }
+            inner.queue.freed(&held.key);
             error.for_key(&held.key)
         })
     }

@@ -1,14 +1,17 @@
 //! [`Guard`]: a lock that is held.
 
+use std::cell::Cell;
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use crate::ahead::when_ahead;
 use crate::backend::{Backend, ReleaseOutcome};
 use crate::callbacks::{FailedRelease, guarded};
-use crate::cancel::{CancelToken, deadline_after};
+use crate::cancel::{CancelToken, deadline_after, deadline_from};
 use crate::error::{ErrorCode, LockError};
 use crate::heartbeat;
 use crate::key::Key;
@@ -83,13 +86,14 @@ pub(crate) struct Bounds {
 }
 
 impl Bounds {
-    /// A token for a call that must end by `limit`, if the store would not end it by then.
+    /// A token for a call at `now` that must end by `limit`, if the store would not end it by then.
     pub(crate) fn token(
         &self,
         cancel: Option<&CancelToken>,
+        now: Instant,
         limit: Instant,
     ) -> Option<CancelToken> {
-        let same = self.kept_by_store && limit + SAME >= deadline_after(self.operation);
+        let same = self.kept_by_store && limit + SAME >= deadline_from(now, self.operation);
         (!same).then(|| CancelToken::family(cancel, Some(limit)))
     }
 }
@@ -329,14 +333,24 @@ impl Guard {
         // Whatever happens in the store's code, the guard must not stay in the middle of a release.
         let unwound = Unwound(&held.life);
         held.runtime.timer.clear(self.ticket);
-        let narrower = held.bounds.token(cancel, limit);
-        let answer = held
-            .backend
-            .release(&held.granted.lock_id, narrower.as_ref().or(cancel));
+        // The wait for the guard's other calls may have been long.
+        let narrower = held.bounds.token(cancel, Instant::now(), limit);
+        let send = || {
+            held.backend
+                .release(&held.granted.lock_id, narrower.as_ref().or(cancel))
+        };
+        // Those of this client who wait for it need not hear of it from the store.
+        let (answer, called) = if held.queue.is_waited_for(&held.key) {
+            let called = Rc::new(Cell::new(None));
+            let (me, call) = (Arc::clone(held), Rc::clone(&called));
+            let hook = move || call.set(Some(me.queue.releasing(&me.key)));
+            (when_ahead(hook, send), called.get())
+        } else {
+            (send(), None)
+        };
         std::mem::forget(unwound);
         held.life.end_release(answer.is_ok());
-        // Those of this client who wait for it need not hear of it from the store.
-        held.queue.freed(&held.key);
+        held.queue.released(&held.key, called);
         match answer {
             Ok(ReleaseOutcome::Released) => Ok(true),
             Ok(ReleaseOutcome::Absent(_)) => Ok(false),

@@ -12,6 +12,7 @@
 )]
 #![doc = include_str!("../README.md")]
 
+mod ahead;
 mod backend;
 mod backoff;
 mod callbacks;

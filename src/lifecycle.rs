@@ -330,12 +330,15 @@ impl Lifecycle {
             }
             self.changed.wait_until(&mut state, Some(limit));
         }
-        let patience = limit.min(Instant::now() + CALLBACK_PATIENCE);
-        while matches!(state.report, Report::Running(thread) if thread != current_thread())
-            && Instant::now() < patience
-            && !cancelled()
-        {
-            self.changed.wait_until(&mut state, Some(patience));
+        // The clock is not read for nothing: every release comes by here.
+        let mut patience = None;
+        while matches!(state.report, Report::Running(thread) if thread != current_thread()) {
+            let now = Instant::now();
+            let until = *patience.get_or_insert(limit.min(now + CALLBACK_PATIENCE));
+            if now >= until || cancelled() {
+                break;
+            }
+            self.changed.wait_until(&mut state, Some(until));
         }
         Turn::Send
     }

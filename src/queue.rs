@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, VecDeque, hash_map};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::backend::{Backend, Watch};
 use crate::key::Key;
@@ -17,6 +17,8 @@ pub(crate) struct Queue {
     /// How many lines there are, to be asked without the mutex: most locks are never waited for. Whoever joins a line tries again
     /// after that, so a release that does not see it yet is not missed.
     count: AtomicUsize,
+    /// Counts the grants that those in line were given.
+    grants: AtomicU64,
 }
 
 struct Line {
@@ -29,6 +31,8 @@ struct Line {
     /// What `freed` was before the last attempt of whoever came first in line. It stays with the line when the first one
     /// leaves: a call that it did not answer is the next one's.
     seen: u64,
+    /// The number of the last grant to one of this line.
+    granted: u64,
     watch: Watching,
 }
 
@@ -64,16 +68,49 @@ impl Queue {
 
     /// The lock of `key` may be free: calls the first in line.
     pub(crate) fn freed(&self, key: &Key) {
+        self.released(key, None);
+    }
+
+    /// A release of `key` is on its way to the store: calls the first in line, whose own request follows it. Answers what
+    /// [`released`](Self::released) needs to know.
+    pub(crate) fn releasing(&self, key: &Key) -> u64 {
+        let before = self.grants.load(Ordering::Acquire);
+        self.freed(key);
+        before
+    }
+
+    /// The release was answered, after [`releasing`](Self::releasing) had called. Calls again, in case the request that was
+    /// made upon that came too early; not if one of the line was granted the lock since, for that one's release will call.
+    pub(crate) fn released(&self, key: &Key, before: Option<u64>) {
         if self.count.load(Ordering::Acquire) == 0 {
             return;
         }
         let first = self.lines.lock().get_mut(key).and_then(|line| {
+            if before.is_some_and(|before| line.granted > before) {
+                return None;
+            }
             line.freed += 1;
             line.first()
         });
         if let Some(first) = first {
             first.wake();
         }
+    }
+
+    /// The lock of `key` was granted to somebody here: what called before this has been answered, and the holder's release
+    /// will call.
+    pub(crate) fn granted(&self, key: &Key) {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        if let Some(line) = self.lines.lock().get_mut(key) {
+            line.seen = line.freed;
+            line.granted = self.next_grant();
+        }
+    }
+
+    fn next_grant(&self) -> u64 {
+        self.grants.fetch_add(1, Ordering::AcqRel) + 1
     }
 
     /// Makes way for a first attempt, if nobody waits for `key` or tries for it.
@@ -156,21 +193,23 @@ impl Entry<'_> {
             return;
         }
         let mut lines = self.queue.lines.lock();
-        // Mostly nobody came: on the path of every lock.
-        let line = match lines.entry(self.key.clone()) {
-            hash_map::Entry::Occupied(line) if line.get().waiters.is_empty() => {
-                let line = line.remove();
-                self.queue.count.store(lines.len(), Ordering::Release);
-                drop(lines);
-                drop(line);
-                return;
-            }
-            hash_map::Entry::Occupied(line) => line.into_mut(),
-            hash_map::Entry::Vacant(_) => return,
+        let Some(mut line) = lines.remove(self.key) else {
+            return;
         };
+        // Mostly nobody came: on the path of every lock.
+        if line.waiters.is_empty() {
+            self.queue.count.store(lines.len(), Ordering::Release);
+            drop(lines);
+            return;
+        }
         line.trying = false;
-        line.freed += u64::from(call);
+        if call {
+            line.freed += 1;
+        } else {
+            line.granted = self.queue.next_grant();
+        }
         let next = line.first();
+        lines.insert(self.key.clone(), line);
         drop(lines);
         if let Some(next) = next {
             next.wake();
@@ -193,6 +232,7 @@ impl Line {
             // Called from the start: the lock may have been freed before the line was there.
             freed: 1,
             seen: 0,
+            granted: 0,
             watch: Watching::No,
         }
     }
@@ -235,6 +275,11 @@ impl Place {
         if let Some(line) = self.queue.lines.lock().get_mut(&self.key) {
             line.seen = line.freed;
         }
+    }
+
+    /// The attempt was granted.
+    pub(crate) fn granted(&self) {
+        self.queue.granted(&self.key);
     }
 
     /// Has the store call the line, if it can and nobody has asked it yet. It calls once when it begins to listen: what was
@@ -382,5 +427,42 @@ mod tests {
         assert!(first.is_first() && first.is_called() && !place.is_first());
         drop((first, place));
         assert!(queue.lines.lock().is_empty() && !queue.is_waited_for(&key));
+    }
+
+    #[test]
+    fn a_release_under_way_calls_and_calls_again_unless_it_was_answered() {
+        let queue = Arc::new(Queue::default());
+        let key = Key::new("k").expect("a key");
+        let first = queue.join(&key, bell());
+        let second = queue.join(&key, bell());
+        first.begin_attempt();
+        // The attempt made upon it came too early.
+        let before = queue.releasing(&key);
+        assert!(first.is_called());
+        first.begin_attempt();
+        queue.released(&key, Some(before));
+        assert!(first.is_called());
+        // It came in time, and its answer before the release's.
+        let before = queue.releasing(&key);
+        first.begin_attempt();
+        first.granted();
+        drop(first);
+        queue.released(&key, Some(before));
+        assert!(second.is_first() && !second.is_called());
+        // Or after it.
+        let before = queue.releasing(&key);
+        second.begin_attempt();
+        queue.released(&key, Some(before));
+        let third = queue.join(&key, bell());
+        second.granted();
+        drop(second);
+        assert!(third.is_first() && !third.is_called());
+        // Who leaves without an answer passes the call on, and what follows.
+        let before = queue.releasing(&key);
+        let fourth = queue.join(&key, bell());
+        third.begin_attempt();
+        drop(third);
+        queue.released(&key, Some(before));
+        assert!(fourth.is_called());
     }
 }

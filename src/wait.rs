@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::backend::AcquireOutcome;
-use crate::cancel::{Bell, CancelToken, deadline_after};
+use crate::cancel::{Bell, CancelToken, deadline_from};
 use crate::client::Client;
 use crate::error::{ErrorCode, LockError};
 use crate::key::Key;
@@ -59,13 +59,14 @@ impl<'a> Wait<'a> {
     ) -> Result<Self, LockError> {
         let limit = cancel.and_then(CancelToken::limit);
         let bounded = |end: Instant| limit.map_or(end, |limit| end.min(limit));
-        let end = bounded(deadline_after(checked.acquire_timeout));
+        let begun = Instant::now();
+        let end = bounded(deadline_from(begun, checked.acquire_timeout));
         Ok(Self {
             flight: Flight::new(client, key, checked.ttl, cancel)?,
             checked,
-            begun: Instant::now(),
+            begun,
             end,
-            last: end.max(bounded(deadline_after(client.bounds().operation))),
+            last: end.max(bounded(deadline_from(begun, client.bounds().operation))),
             attempts: 0,
             retries: 0,
             failure: None,
@@ -130,6 +131,7 @@ impl<'a> Wait<'a> {
             }
             place.begin_attempt();
             if let Some(granted) = self.attempt()? {
+                place.granted();
                 return Ok(granted);
             }
         }
@@ -138,12 +140,17 @@ impl<'a> Wait<'a> {
     /// One attempt; `None` if it failed in a way that may be repeated.
     fn attempt(&mut self) -> Result<Option<Granted>, LockError> {
         self.attempts = self.attempts.saturating_add(1);
+        let now = if self.attempts == 1 && self.failure.is_none() {
+            self.begun
+        } else {
+            Instant::now()
+        };
         // Too little time to blame the store if it runs out.
         let blameless = self
             .last
             .checked_sub(self.flight.client.bounds().operation / 2);
-        let cut = self.attempts > 1 && blameless.is_none_or(|at| at < Instant::now());
-        match self.flight.attempt(self.last) {
+        let cut = self.attempts > 1 && blameless.is_none_or(|at| at < now);
+        match self.flight.attempt(now, self.last) {
             Ok(AcquireOutcome::Acquired(grant)) => return Ok(Some((grant, self.flight.sent))),
             Ok(AcquireOutcome::Locked(holder)) => self.failure = Some(Failure::Locked(holder)),
             // The end of the wait is no trouble of the store's: what is known is that somebody held the lock.
@@ -269,7 +276,12 @@ impl<'a> Flight<'a> {
         })
     }
 
-    pub(crate) fn attempt(&mut self, limit: Instant) -> Result<AcquireOutcome, LockError> {
+    /// One attempt at `start` that ends by `limit`.
+    pub(crate) fn attempt(
+        &mut self,
+        start: Instant,
+        limit: Instant,
+    ) -> Result<AcquireOutcome, LockError> {
         let now = self.client.now();
         // A grant of the doubtful attempt would be spent by now: begin anew under another id.
         if self.in_doubt && now >= self.sent + self.ttl.as_duration() {
@@ -282,7 +294,7 @@ impl<'a> Flight<'a> {
         if !self.in_doubt {
             self.sent = now;
         }
-        let narrower = self.client.bounds().token(self.cancel, limit);
+        let narrower = self.client.bounds().token(self.cancel, start, limit);
         let cancel = narrower.as_ref().or(self.cancel);
         // Until the store has answered, a panic of its code leaves the outcome unknown too.
         let doubt = Doubt(self);

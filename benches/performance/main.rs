@@ -19,6 +19,7 @@ mod session;
 mod sqlite;
 mod stats;
 mod uncontended;
+mod untold;
 mod waiting;
 mod worker;
 
@@ -68,10 +69,14 @@ impl Bench {
     }
 
     fn target(&mut self, what: &str, target: &str, measured: Figure, met: bool) {
+        self.target_shown(what, target, measured.show(), met);
+    }
+
+    fn target_shown(&mut self, what: &str, target: &str, measured: String, met: bool) {
         self.targets.push(vec![
             what.to_owned(),
             target.to_owned(),
-            measured.show(),
+            measured,
             if met { "met" } else { "missed" }.to_owned(),
         ]);
     }
@@ -316,6 +321,67 @@ fn run(bench: &mut Bench) -> Result<(), String> {
                 "lock() − verbs µs",
                 "eight trips µs",
             ],
+            &rows,
+        );
+    }
+
+    if bench.wants("paired") {
+        let text = format!(
+            "What it costs to tell waiters when there are none: the cycle of the floor, against the same with a release that tells nobody (the \
+             script without its `PUBLISH`, the function without its try for the waiters' lock and its `pg_notify`), {} rounds of {} cycles in \
+             turn. The last column compares two of the same and shows what the method cannot tell apart.",
+            bench.plan.paired_rounds, bench.plan.paired_cycles
+        );
+        bench.page.prose(&text);
+        let mut rows = Vec::new();
+        let port = on_tmpfs.port;
+        let stores = [
+            (
+                "Redis",
+                &redis_server,
+                session::Protocol::Redis,
+                redis.socket.clone(),
+                0,
+            ),
+            (
+                "Postgres on tmpfs",
+                &tmpfs_server,
+                session::Protocol::Postgres,
+                on_tmpfs.postgres_socket(),
+                port,
+            ),
+        ];
+        for (name, server, protocol, socket, port) in stores {
+            server.pin(&bench.cores, Place::Together);
+            pin::me(&bench.cores.client(Place::Together));
+            let measured = untold::rounds(
+                protocol,
+                &socket,
+                port,
+                bench.plan.paired_rounds,
+                bench.plan.paired_cycles,
+            );
+            pin::me(&bench.cores.client(Place::Apart));
+            let Some([told, untold, again]) = bench.tried(name, measured) else {
+                continue;
+            };
+            let cost = ratio(&told, &untold);
+            rows.push(vec![
+                name.to_owned(),
+                Figure::of(&told).show(),
+                Figure::of(&untold).show(),
+                cost.show3(),
+                ratio(&told, &again).show3(),
+            ]);
+            bench.target_shown(
+                &format!("{name}: cycle ÷ the same that tells nobody, p50"),
+                "≤ 1.02",
+                cost.show3(),
+                cost.median <= 1.02,
+            );
+        }
+        bench.page.table(
+            &["store", "cycle µs", "telling nobody µs", "÷", "same ÷ same"],
             &rows,
         );
     }

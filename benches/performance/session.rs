@@ -121,6 +121,24 @@ impl Recording {
         replaced(&request, self.id.as_bytes(), id.as_bytes())
     }
 
+    /// The same with another name of the same length in everything that is sent; an error if the release does not have it.
+    pub fn with_release(&self, from: &[u8], to: &[u8]) -> Result<Self, String> {
+        if from.len() != to.len() || places(&self.release.request, from).is_empty() {
+            return Err("the recorded release does not name what it should".to_owned());
+        }
+        let other = |exchange: &Exchange| Exchange {
+            request: replaced(&exchange.request, from, to),
+            answers: exchange.answers,
+        };
+        Ok(Self {
+            protocol: self.protocol,
+            id: self.id.clone(),
+            setup: self.setup.iter().map(other).collect(),
+            acquire: other(&self.acquire),
+            release: other(&self.release),
+        })
+    }
+
     pub fn open(self: &Arc<Self>, socket: &Path, number: usize) -> Result<Replay, String> {
         let mut replay = Replay {
             recording: Arc::clone(self),

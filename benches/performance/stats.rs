@@ -18,6 +18,11 @@ impl Figure {
         }
     }
 
+    /// A ratio near 1, to the thousandth.
+    pub fn show3(&self) -> String {
+        format!("{:.3} [{:.3}–{:.3}]", self.median, self.low, self.high)
+    }
+
     /// With as many digits as a reader can use.
     pub fn show(&self) -> String {
         format!(

@@ -1,5 +1,6 @@
 //! One connection to one server: log in, then one request and its reply at a time.
 
+use crate::ahead::ahead;
 use crate::error::{ErrorCode, LockError};
 use crate::limits::Limits;
 use crate::net::{Endpoint, Socket};
@@ -146,6 +147,8 @@ impl Connection {
             return replies.pop().ok_or_else(error::unexpected);
         }
         self.send(&[command], limits)?;
+        // Redis answers in the order in which it was asked.
+        ahead();
         let reply = self.receive(limits)?;
         self.end()?;
         Ok(reply)

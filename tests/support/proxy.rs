@@ -24,6 +24,8 @@ pub enum Mode {
     Trickle(Duration),
     /// Forwards requests, and closes the connection when the reply comes.
     CutReply,
+    /// Forwards everything but bursts of the server that hold these bytes.
+    Mute(&'static [u8]),
     /// Closes a connection when it is made, and one that is there when something arrives on it.
     Close,
 }
@@ -82,6 +84,8 @@ struct State {
     mode: Mode,
     /// How many replies are cut whatever the mode.
     cuts: usize,
+    /// How many bursts were kept back by [`Mode::Mute`].
+    muted: usize,
     counts: Counts,
     stopped: bool,
     next: u64,
@@ -135,6 +139,7 @@ impl Proxy {
             state: Mutex::new(State {
                 mode: Mode::Pass,
                 cuts: 0,
+                muted: 0,
                 counts: Counts::default(),
                 stopped: false,
                 next: 0,
@@ -187,6 +192,11 @@ impl Proxy {
     /// How many of them are still to be cut.
     pub fn cuts_left(&self) -> usize {
         self.shared.state().cuts
+    }
+
+    /// How many bursts of the server [`Mode::Mute`] has kept back.
+    pub fn muted(&self) -> usize {
+        self.shared.state().muted
     }
 
     /// Closes every connection there is. New ones are accepted.
@@ -376,6 +386,12 @@ impl Shared {
             Mode::Swallow => true,
             Mode::Close => false,
             Mode::CutReply if way == Way::ToClient => false,
+            Mode::Mute(what)
+                if way == Way::ToClient && bytes.windows(what.len()).any(|w| w == what) =>
+            {
+                self.state().muted += 1;
+                true
+            }
             Mode::Trickle(pause) if way == Way::ToClient => bytes
                 .iter()
                 .all(|byte| self.pause(pause) && to.write_all(&[*byte]).is_ok()),

@@ -1,0 +1,132 @@
+//! A hundred who wait for one lock are hardly noticed: not by the server, not by the machine. One test alone in its process, because it
+//! counts the process's threads.
+
+#[path = "support/postgres.rs"]
+mod postgres_server;
+#[path = "support/redis.rs"]
+mod redis_server;
+mod support;
+
+use std::time::{Duration, Instant};
+
+use postgres_server::Server;
+use redis_server::RedisServer;
+use support::{PATIENCE, eventually, threads_named};
+use syncguard::{Backend, Client, ClientOptions, Key, LockOptions};
+
+const WAITERS: usize = 100;
+
+/// Has a crowd wait for a lock that `there` holds for `held`. Answers how many requests per second `requests` counted meanwhile.
+fn crowd(
+    here: &Client,
+    there: &Client,
+    held: Duration,
+    requests: impl Fn() -> i64,
+    connections: impl Fn() -> i64,
+) -> f64 {
+    let long = LockOptions::new().ttl(PATIENCE * 20);
+    let guard = there.lock_with("k", &long).expect("a lock");
+    // The connection that whoever is first will use.
+    here.is_locked(&Key::new("k").expect("a key"), None)
+        .expect("an answer");
+    // Those of the store before stay for a moment.
+    eventually("silence", || {
+        threads_named("syncguard-ear") + threads_named("syncguard-eye") == 0
+    });
+    let (threads, connected) = (threads_named(""), connections());
+    let waiters: Vec<_> = (0..WAITERS)
+        .map(|_| {
+            let here = here.clone();
+            std::thread::spawn(move || {
+                here.lock_with("k", &LockOptions::new().acquire_timeout(PATIENCE * 20))
+                    .map(drop)
+            })
+        })
+        .collect();
+    eventually("a line", || {
+        here.is_waited_for("k").expect("a legal key") && threads_named("") >= threads + WAITERS
+    });
+    let (before, begun) = (requests(), Instant::now());
+    std::thread::sleep(held);
+    let rate = (requests() - before) as f64 / begun.elapsed().as_secs_f64();
+    let extra = threads_named("").saturating_sub(threads + WAITERS);
+    assert!(extra <= 3, "{extra} more threads");
+    let more = connections() - connected;
+    assert!(more <= 1, "{more} more connections");
+    drop(guard);
+    for waiter in waiters {
+        waiter
+            .join()
+            .expect("no panic")
+            .expect("the lock in the end");
+    }
+    rate
+}
+
+fn redis() {
+    let server = RedisServer::start(&[]);
+    let open = || Client::open(&server.url()).expect("a legal URL");
+    // Requests: what a script does inside is not the waiters' doing.
+    let requests = || -> i64 {
+        let info = server.cli(&["INFO", "commandstats"]).text();
+        let ours = ["cmdstat_eval", "cmdstat_subscribe", "cmdstat_ping"];
+        info.lines()
+            .filter(|l| ours.iter().any(|c| l.starts_with(c)))
+            .filter_map(|l| {
+                let calls = l.split("calls=").nth(1)?;
+                calls.split(',').next()?.parse::<i64>().ok()
+            })
+            .sum()
+    };
+    let connections = || {
+        let all = server.cli(&["CLIENT", "LIST"]).text();
+        all.lines().filter(|l| l.contains("name=syncguard")).count() as i64
+    };
+    let rate = crowd(
+        &open(),
+        &open(),
+        Duration::from_secs(10),
+        requests,
+        connections,
+    );
+    assert!(rate <= 20.0, "Redis: {rate} commands per second");
+}
+
+fn postgres() {
+    let server = Server::start(&[]);
+    let options = ClientOptions::new().schema("crowd");
+    let open = || Client::open_with(&server.url(), &options).expect("a legal URL");
+    open().setup_schema().expect("a schema");
+    // The count itself takes a few transactions, and so do the server's own workers.
+    let count = |sql: &str| -> i64 { server.sql(sql).trim().parse().expect("a count") };
+    let requests = || count("SELECT sum(xact_commit + xact_rollback)::int8 FROM pg_stat_database");
+    let connections = || {
+        let all =
+            count("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'syncguard'");
+        assert!(all >= 2, "each client has a session");
+        all
+    };
+    let (here, there) = (open(), open());
+    let rate = crowd(
+        &here,
+        &there,
+        Duration::from_secs(10),
+        requests,
+        connections,
+    );
+    assert!(rate <= 20.0, "Postgres: {rate} transactions per second");
+}
+
+fn sqlite() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let url = format!("sqlite:{}", folder.path().join("locks.db").display());
+    let open = || Client::open(&url).expect("a legal URL");
+    crowd(&open(), &open(), Duration::from_secs(1), || 0, || 0);
+}
+
+#[test]
+fn a_hundred_waiters_are_hardly_noticed() {
+    redis();
+    postgres();
+    sqlite();
+}

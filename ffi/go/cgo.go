@@ -75,16 +75,21 @@ static sg_go_granted sg_try_in_line(syncguard_waiter *w, _GoString_ key, syncgua
   return a;
 }
 
+// Joins the line and asks nobody.
+static sg_go_granted sg_join(syncguard_client *c, _GoString_ key, uintptr_t bell) {
+  sg_go_granted a = {0};
+  a.status = sg_go_waiter_enter(c, sg_text(key), _GoStringLen(key), bell, &a.waiter, &a.err);
+  if (a.waiter != NULL) {
+    a.status = SG_GO_IN_LINE;
+  }
+  return a;
+}
+
 // Joins the line, and makes an attempt if nobody else is there.
 static sg_go_granted sg_enter(syncguard_client *c, _GoString_ key, syncguard_lock_options options, int hooks, uintptr_t id,
                               uintptr_t bell, syncguard_cancel *cancel) {
-  sg_go_granted a = {0};
-  a.status = sg_go_waiter_enter(c, sg_text(key), _GoStringLen(key), bell, &a.waiter, &a.err);
-  if (a.waiter == NULL) {
-    return a;
-  }
-  if (!syncguard_waiter_is_called(a.waiter)) {
-    a.status = SG_GO_IN_LINE;
+  sg_go_granted a = sg_join(c, key, bell);
+  if (a.waiter == NULL || !syncguard_waiter_is_called(a.waiter)) {
     return a;
   }
   return sg_try_in_line(a.waiter, key, options, hooks, id, cancel);
@@ -327,6 +332,15 @@ func cEnter(c cClient, key string, o *lockOptions, id, bell uintptr, cancel cCan
 	return grantedBy(&a, key)
 }
 
+// cJoin joins the line of a key and asks nobody.
+func cJoin(c cClient, key string, bell uintptr) (cWaiter, *Error) {
+	a := C.sg_join(c, key, C.uintptr_t(bell))
+	if a.waiter != nil {
+		return a.waiter, nil
+	}
+	return nil, answered(a.status, a.err)
+}
+
 // cTryInLine makes one attempt by a place, which is gone if it is granted.
 func cTryInLine(w cWaiter, key string, o *lockOptions, id uintptr, cancel cCancel) (granted, *Error) {
 	a := C.sg_try_in_line(w, key, o.raw, o.hooks(), C.uintptr_t(id), cancel)
@@ -340,7 +354,7 @@ func grantedBy(a *C.sg_go_granted, key string) (granted, *Error) {
 	if a.key != nil {
 		key = C.GoString(a.key)
 	}
-	texts := C.GoStringN(&a.lock_id_and_fence[0], C.int(len(a.lock_id_and_fence)))
+	texts := string((*[len(a.lock_id_and_fence)]byte)(unsafe.Pointer(&a.lock_id_and_fence))[:])
 	return granted{guard: a.guard, key: key, lockID: texts[:22], fence: texts[22:]}, nil
 }
 

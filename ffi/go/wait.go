@@ -61,6 +61,11 @@ func (w *wait) run() (*Guard, error) {
 		w.leave()
 		return g, plain(err)
 	}
+	if w.place == nil {
+		if err := w.join(); err != nil {
+			return nil, err
+		}
+	}
 	w.client.inLine.Add(1)
 	defer w.client.inLine.Add(-1)
 	defer w.leave()
@@ -266,6 +271,18 @@ func (w *wait) enter(l *loss, id uintptr, token cCancel) (granted, *Error) {
 	}
 	w.bell = 0
 	return grant, err
+}
+
+// join is for who got no slot to ask from.
+func (w *wait) join() (err *Error) {
+	ringing := new(bell)
+	w.rung = ringing.hang()
+	w.bell = registry.add(ringing)
+	w.client.short(func() { w.place, err = cJoin(w.c, w.key, w.bell) })
+	if err != nil {
+		registry.remove(w.bell)
+	}
+	return err
 }
 
 // leave leaves the line and passes the turn on.

@@ -245,9 +245,10 @@ typedef struct syncguard_guard syncguard_guard;
 /**
  * A place in the line of a key, for callers that wait by themselves between single attempts: event loops, and languages with
  * threads of their own. `syncguard_lock` does all of this for you.
- * Make one after an attempt found the lock held. Try again when it is called, or when your own delay
- * (`syncguard_retry_delay_ms`) has passed and it is first. Say `syncguard_waiter_begin_attempt` before each attempt. Freeing it
- * leaves the line and passes the turn on.
+ * Make one with `syncguard_waiter_enter` before the first attempt, and try with `syncguard_waiter_try_lock` whenever it is called;
+ * also when your own delay (`syncguard_retry_delay_ms`) or the holder's lease (`syncguard_waiter_lease_ms`) has passed and it is
+ * first. Who is alone is called at once; of many who come together one asks the store, and they are served in the order in which
+ * they came. Freeing it leaves the line and passes the turn on.
  * Threads: any, also several at once.
  */
 typedef struct syncguard_waiter syncguard_waiter;
@@ -993,7 +994,57 @@ enum syncguard_status syncguard_owns(struct syncguard_client *client,
                                      struct syncguard_error **err);
 
 /**
- * Joins the line of those who wait for a key in this process, without blocking.
+ * Joins the line of those who want a key with this client, before the first attempt and without blocking. The store is asked to
+ * call only once an attempt of the first in line has met a holder.
+ *
+ * @param key             as for `syncguard_lock`.
+ * @param key_len         its length in bytes, or `SYNCGUARD_NUL`.
+ * @param wake            called, on any thread, when the place becomes the first one and when the lock may have been freed. It
+ *                        must return at once and must not call anything here: write to a pipe or an eventfd.
+ * @param user_data       what `wake` is called with; the library's from now on, whatever the status.
+ * @param user_data_free  NULL, or called exactly once, on any thread, when no call can come any more. It must not call anything
+ *                        here either.
+ * @param out             gets the place, which belongs to the caller and is freed with `syncguard_waiter_free`; NULL unless OK.
+ * @param err             NULL, or gets an error below zero.
+ * @return OK; INVALID_ARGUMENT for NULL or a bad key; INTERNAL in a forked child.
+ * Threads: any. Does not wait.
+ */
+enum syncguard_status syncguard_waiter_enter(struct syncguard_client *client,
+                                             const char *key,
+                                             size_t key_len,
+                                             void (*wake)(void *user_data),
+                                             void *user_data,
+                                             void (*user_data_free)(void *user_data),
+                                             struct syncguard_waiter **out,
+                                             struct syncguard_error **err);
+
+/**
+ * One attempt by a place in line, whatever the options say of waiting. It is made also if the place is not the first, for who must
+ * leave and has never asked. Does not free the place: do that once the lock is held.
+ *
+ * @param options  NULL for all defaults.
+ * @param out      gets the guard, which belongs to the caller and is freed with `syncguard_guard_free`; NULL unless OK.
+ * @param err      NULL, or gets an error below zero.
+ * @return OK, it is held; LOCKED, somebody else holds it; below zero as for `syncguard_try_lock`. The options' `user_data` as there.
+ * Threads: any. Blocks up to the operation timeout.
+ */
+enum syncguard_status syncguard_waiter_try_lock(struct syncguard_waiter *waiter,
+                                                const struct syncguard_lock_options *options,
+                                                struct syncguard_guard **out,
+                                                struct syncguard_error **err);
+
+/**
+ * How much is left of the lease that this place's last attempt met, in milliseconds, rounded up: when it is over, and was not
+ * renewed, the lock is free and nobody calls.
+ *
+ * @return milliseconds, at least 1; -1 if no attempt met a holder, the lease is over, the store did not tell, and for NULL.
+ * Threads: any. No I/O.
+ */
+int64_t syncguard_waiter_lease_ms(const struct syncguard_waiter *waiter);
+
+/**
+ * Joins the line of those who wait for a key with this client, after an attempt found it held, without blocking; the store is
+ * asked to call at once. `syncguard_waiter_enter` and `syncguard_waiter_try_lock` make fewer requests.
  *
  * @param key             as for `syncguard_lock`.
  * @param key_len         its length in bytes, or `SYNCGUARD_NUL`.
@@ -1029,7 +1080,8 @@ bool syncguard_waiter_is_called(const struct syncguard_waiter *waiter);
 bool syncguard_waiter_is_first(const struct syncguard_waiter *waiter);
 
 /**
- * Says that an attempt is about to be made: what is freed from here on calls again. NULL is fine.
+ * Says that an attempt is about to be made by other means than `syncguard_waiter_try_lock`: what is freed from here on calls again.
+ * NULL is fine.
  * Threads: any. Does not wait.
  */
 void syncguard_waiter_begin_attempt(struct syncguard_waiter *waiter);

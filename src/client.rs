@@ -15,7 +15,7 @@ use crate::diagnostics::StoredLock;
 use crate::error::LockError;
 use crate::guard::{Bounds, Guard, Held};
 use crate::key::Key;
-use crate::lease::{Acquired, LockId, Ttl, WARN_FENCE};
+use crate::lease::{Acquired, Holder, LockId, Ttl, WARN_FENCE};
 use crate::lifecycle::{Lease, Lifecycle};
 use crate::open::ClientOptions;
 use crate::options::{Checked, LockOptions};
@@ -55,6 +55,12 @@ const CLEANUP_BATCH: u32 = 64;
 #[derive(Clone)]
 pub struct Client {
     inner: Arc<Inner>,
+}
+
+/// What one attempt came to.
+pub(crate) enum Tried {
+    Granted(Guard),
+    Locked(Option<Holder>),
 }
 
 struct Inner {
@@ -179,16 +185,25 @@ impl Client {
         options: &LockOptions,
     ) -> Result<Option<Guard>, LockError> {
         self.refuse_inherited()?;
-        let (key, checked) = (Key::new(key)?, options.checked()?);
+        match self.try_once(Key::new(key)?, options)? {
+            Tried::Granted(guard) => Ok(Some(guard)),
+            Tried::Locked(_) => Ok(None),
+        }
+    }
+
+    /// One attempt, and who holds the lock.
+    pub(crate) fn try_once(&self, key: Key, options: &LockOptions) -> Result<Tried, LockError> {
+        let checked = options.checked()?;
         let mut flight = Flight::new(self, &key, checked.ttl, options.cancel_token())?;
         let now = Instant::now();
         match flight.attempt(now, deadline_from(now, self.inner.bounds.operation)) {
             Ok(AcquireOutcome::Acquired(grant)) => {
                 self.inner.queue.granted(&key);
                 let sent = flight.sent;
-                self.guard(key, grant, sent, &checked, options).map(Some)
+                let guard = self.guard(key, grant, sent, &checked, options)?;
+                Ok(Tried::Granted(guard))
             }
-            Ok(AcquireOutcome::Locked(_)) => Ok(None),
+            Ok(AcquireOutcome::Locked(holder)) => Ok(Tried::Locked(holder)),
             Err(error) => {
                 flight.undo();
                 Err(error.for_key(&key))
@@ -208,6 +223,19 @@ impl Client {
         wake: impl Fn() + Send + Sync + 'static,
     ) -> Result<Waiter, LockError> {
         Waiter::new(self, key, wake)
+    }
+
+    /// As [`waiter`](Self::waiter), but made before the first attempt: the store is asked to call only when an attempt of the
+    /// first in line has met a holder. Who finds no line is called at once. No I/O.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a bad key.
+    pub fn enter_line(
+        &self,
+        key: &str,
+        wake: impl Fn() + Send + Sync + 'static,
+    ) -> Result<Waiter, LockError> {
+        Waiter::enter(self, key, wake)
     }
 
     /// Whether somebody of this client waits for `key`: who comes now should join the line. No I/O.

@@ -252,6 +252,10 @@ impl Line {
 }
 
 impl Place {
+    pub(crate) fn key(&self) -> &Key {
+        &self.key
+    }
+
     /// Whether it is this one's turn to compete.
     pub(crate) fn is_first(&self) -> bool {
         self.queue

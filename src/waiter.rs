@@ -2,35 +2,42 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use crate::callbacks::guarded;
-use crate::client::Client;
+use crate::client::{Client, Tried};
 use crate::error::LockError;
+use crate::guard::Guard;
 use crate::key::Key;
+use crate::options::LockOptions;
 use crate::queue::Place;
+use crate::sync::Mutex;
 use crate::wake::Wake;
 
 /// A place in the line of a key, for callers that wait by themselves between single attempts: bindings to languages with
 /// their own threads. [`Client::lock`] does all of this for you.
 ///
-/// Make one after an attempt found the lock held; try again when it is [called](Self::is_called), or when your own delay
-/// ([`LockOptions::delay_after`](crate::LockOptions::delay_after)) has passed and it [is first](Self::is_first); say
-/// [`begin_attempt`](Self::begin_attempt) before each attempt. Dropping it leaves the line and passes the turn on.
+/// Make one before the first attempt ([`Client::enter_line`]) and [try](Self::try_lock) whenever it is
+/// [called](Self::is_called); also when your own delay ([`LockOptions::delay_after`]) or the
+/// [holder's lease](Self::lease_left) is over and it [is first](Self::is_first). Who is alone is called at once; of many who
+/// come together one asks the store. Dropping it leaves the line and passes the turn on.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
 /// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
+/// use syncguard::LockOptions;
+///
 /// let held = client.lock("k")?;
-/// assert!(client.try_lock("k")?.is_none());
 /// let (wake, woken) = std::sync::mpsc::channel();
-/// let waiter = client.waiter("k", move || drop(wake.send(())))?;
+/// let waiter = client.enter_line("k", move || drop(wake.send(())))?;
+/// assert!(waiter.is_called() && waiter.try_lock(&LockOptions::new())?.is_none());
 /// drop(held);
 /// let guard = loop {
-///     if waiter.is_called() {
-///         waiter.begin_attempt();
-///         if let Some(guard) = client.try_lock("k")? {
-///             break guard;
-///         }
+///     if waiter.is_called()
+///         && let Some(guard) = waiter.try_lock(&LockOptions::new())?
+///     {
+///         break guard;
 ///     }
 ///     woken.recv()?;
 /// };
@@ -41,10 +48,15 @@ use crate::wake::Wake;
 pub struct Waiter {
     place: Place,
     client: Client,
+    /// When the holder's lease ends that the last attempt met.
+    lease: Mutex<Option<Instant>>,
+    /// The last attempt got no answer: whether the lock is free is for the next in line to find out.
+    unanswered: AtomicBool,
 }
 
 impl Waiter {
-    pub(crate) fn new(
+    /// Joins the line. The store is not asked to call before an attempt has met a holder: most locks are free.
+    pub(crate) fn enter(
         client: &Client,
         key: &str,
         wake: impl Fn() + Send + Sync + 'static,
@@ -52,12 +64,54 @@ impl Waiter {
         client.refuse_inherited()?;
         let key = Key::new(key)?;
         let place = client.queue().join(&key, Arc::new(Callback(wake)));
-        let waiter = Self {
+        Ok(Self {
             place,
             client: client.clone(),
-        };
+            lease: Mutex::new(None),
+            unanswered: AtomicBool::new(false),
+        })
+    }
+
+    pub(crate) fn new(
+        client: &Client,
+        key: &str,
+        wake: impl Fn() + Send + Sync + 'static,
+    ) -> Result<Self, LockError> {
+        let waiter = Self::enter(client, key, wake)?;
         waiter.listen();
         Ok(waiter)
+    }
+
+    /// One attempt, whatever the options say of waiting; `None` if somebody holds the lock. Says
+    /// [`begin_attempt`](Self::begin_attempt) itself. It asks the store also if this one is not first: whoever leaves
+    /// without ever having been first may do that once.
+    ///
+    /// # Errors
+    /// As [`Client::try_lock_with`]. The place stays.
+    pub fn try_lock(&self, options: &LockOptions) -> Result<Option<Guard>, LockError> {
+        self.client.refuse_inherited()?;
+        if self.place.is_first() {
+            self.place.begin_attempt();
+        }
+        self.unanswered.store(true, Ordering::Relaxed);
+        let tried = self.client.try_once(self.place.key().clone(), options)?;
+        self.unanswered.store(false, Ordering::Relaxed);
+        match tried {
+            Tried::Granted(guard) => Ok(Some(guard)),
+            Tried::Locked(holder) => {
+                let left = holder.and_then(|holder| holder.remaining);
+                *self.lease.lock() = left.and_then(|left| Instant::now().checked_add(left));
+                self.listen();
+                Ok(None)
+            }
+        }
+    }
+
+    /// How much is left of the lease that the last attempt met, if the store told; `None` once it is over.
+    pub fn lease_left(&self) -> Option<Duration> {
+        let ends = (*self.lease.lock())?;
+        ends.checked_duration_since(Instant::now())
+            .filter(|left| !left.is_zero())
     }
 
     /// Whether an attempt is worth making now: this one is first in line and the lock may have been freed.
@@ -70,7 +124,7 @@ impl Waiter {
         self.is_here() && self.place.is_first()
     }
 
-    /// Says that an attempt is about to be made: what is freed from here on calls again.
+    /// Says that an attempt is about to be made elsewhere: what is freed from here on calls again.
     pub fn begin_attempt(&self) {
         if self.is_here() {
             self.place.begin_attempt();
@@ -88,6 +142,14 @@ impl Waiter {
     /// False in a forked child, where the line's mutex may be locked for ever.
     fn is_here(&self) -> bool {
         self.client.refuse_inherited().is_ok()
+    }
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        if *self.unanswered.get_mut() && self.is_here() {
+            self.client.queue().freed(self.place.key());
+        }
     }
 }
 

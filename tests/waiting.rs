@@ -278,6 +278,69 @@ fn trouble_in_line_is_waited_out() {
     assert_eq!(waiter.join().expect("no panic").expect("the lock"), 2);
 }
 
+/// Callers that wait by themselves: of many who come together one asks, they are served in the order in which they came, and
+/// the first one knows when the holder's lease is over.
+#[test]
+fn many_that_enter_the_line_ask_for_one() {
+    let store = MemoryBackend::new();
+    let client = Client::with_backend(store.clone());
+    let held = client.lock("k").expect("a lock");
+    let before = store.calls(Verb::Acquire);
+    let line: Vec<_> = (0..100)
+        .map(|_| client.enter_line("k", || {}).expect("a place"))
+        .collect();
+    assert_eq!(
+        line.iter().filter(|place| place.is_called()).count(),
+        1,
+        "the first is to ask for all"
+    );
+    assert_eq!(line[0].lease_left(), None, "nobody has asked yet");
+    let options = LockOptions::new();
+    assert!(line[0].try_lock(&options).expect("an answer").is_none());
+    assert_eq!(store.calls(Verb::Acquire), before + 1);
+    let left = line[0].lease_left().expect("the store told");
+    assert!(left <= Duration::from_secs(30), "{left:?}");
+    // The store has begun to listen and calls once; then nobody has a reason to ask.
+    while line[0].is_called() {
+        assert!(line[0].try_lock(&options).expect("an answer").is_none());
+    }
+    assert!(store.calls(Verb::Acquire) <= before + 3);
+    assert!(!line.iter().any(|place| place.is_called()));
+    drop(held);
+    for (n, place) in line.into_iter().enumerate() {
+        assert!(place.is_first());
+        let guard = loop {
+            eventually("it is called", || place.is_called());
+            if let Some(guard) = place.try_lock(&options).expect("an answer") {
+                break guard;
+            }
+        };
+        assert_eq!(guard.fence().get(), n as u64 + 2);
+        drop(place);
+    }
+}
+
+/// The first of a line may fail before anybody knows whether the lock is free: the next one finds out.
+#[test]
+fn a_place_whose_attempt_was_not_answered_calls_the_next() {
+    let store = MemoryBackend::new();
+    let client = Client::with_backend(store.clone());
+    let first = client.enter_line("k", || {}).expect("a place");
+    let second = client.enter_line("k", || {}).expect("a place");
+    store.once(Verb::Acquire, Fault::Refuse(ErrorCode::AuthFailed));
+    let error = first.try_lock(&LockOptions::new()).expect_err("refused");
+    assert_eq!(error.code(), ErrorCode::AuthFailed);
+    assert!(
+        first.is_first() && !first.is_called(),
+        "it is not to insist"
+    );
+    assert!(!second.is_called());
+    drop(first);
+    assert!(second.is_called());
+    let guard = second.try_lock(&LockOptions::new()).expect("an answer");
+    assert!(guard.is_some());
+}
+
 fn greedy(time: Duration) -> (u32, u32) {
     let client = Client::with_backend(MemoryBackend::new());
     let start = Arc::new(Barrier::new(4));

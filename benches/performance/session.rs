@@ -133,6 +133,7 @@ impl Recording {
         Ok(Self {
             protocol: self.protocol,
             id: self.id.clone(),
+            process: self.process,
             setup: self.setup.iter().map(other).collect(),
             acquire: other(&self.acquire),
             release: other(&self.release),

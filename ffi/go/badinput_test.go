@@ -11,7 +11,40 @@ import (
 	syncguard "github.com/syncguard/syncguard/ffi/go"
 )
 
-// The rows of the list of bad inputs, by number.
+// The rows of the list of bad inputs that concern Go, by number, and where they are tested:
+//
+//	 1, 2, 3, 5, 6, 7  TestRefusedKeys
+//	 2, 8, 11, 12, 13  TestKeysThatAreData
+//	 4, 63             TestTheSameKey
+//	 9                 TestReservedKeys
+//	10                 TestTruncatedKeys
+//	16, 17, 19, 20, 61 TestTTL
+//	18                 TestTinyTTL
+//	21, 22             TestLockIDs, TestVerbs
+//	23                 TestLockAndRelease
+//	24, 26             TestOneAttempt
+//	25, 26, 27         TestWaitLimits
+//	29, 30             TestPrefixes
+//	31, 32             TestTableNames
+//	33                 TestForeignTables
+//	34, 35             TestURLs
+//	36                 TestCredentials
+//	37, 38             TestServersThatAreNone
+//	39                 TestRedisInTrouble, TestRedisThatLoads, TestRedisCluster
+//	40                 TestPostgresRoles, TestPostgresStandby, TestPgBouncer, TestPostgresEncodings
+//	41                 TestBrokenCounters
+//	42                 TestForeignValues
+//	49                 TestAChildInheritsNothing (Go programs do not fork without exec)
+//	51                 TestAThousandGuards, TestNoThreadsLeft, TestNoDescriptorsLeft
+//	52                 TestSignals
+//	56                 TestNilAndZero, TestCloseAndCopy, TestForgotten
+//	57                 TestCancel, TestCancelledLocksLeaveNothingBehind
+//	58                 TestSignals (the key is changed after the call), TestTenThousandWaiters
+//	59                 TestTheClockSteps
+//	62                 TestExtendAndReleaseAtOnce
+//	64                 TestAStoreFromAnotherAge
+//	65                 TestNamesAndAddresses
+//	66                 TestTLS
 
 // refusedKeys are IA before any I/O.
 var refusedKeys = map[string]string{
@@ -305,28 +338,6 @@ func TestTableNames(t *testing.T) {
 			t.Fatal(n)
 		}
 		must(t, guard.Release(background))
-	}
-}
-
-// 33: a table that is there and is another one; and one that is not there.
-func TestForeignTables(t *testing.T) {
-	server := postgres(t)
-	server.sql(t, "create table if not exists wrong_locks (a int)")
-	client, err := syncguard.Open(server.url(), syncguard.WithTableName("wrong_locks"), syncguard.WithFenceTableName("wrong_fences"))
-	must(t, err)
-	defer client.Close()
-	is(t, client.SetupSchema(background), syncguard.ErrInvalidArgument)
-	is(t, client.Check(background), syncguard.ErrInvalidArgument)
-	_, err = client.Lock(background, "k")
-	is(t, err, syncguard.ErrInvalidArgument)
-
-	missing, err := syncguard.Open(server.url(), syncguard.WithTableName("missing_locks"), syncguard.WithFenceTableName("missing_fences"))
-	must(t, err)
-	defer missing.Close()
-	_, err = missing.Lock(background, "k")
-	is(t, err, syncguard.ErrInvalidArgument)
-	if !strings.Contains(err.Error(), "setup_schema") {
-		t.Fatalf("it does not say what to do: %v", err)
 	}
 }
 

@@ -20,8 +20,11 @@ func syncguardGoOnLost(id C.uintptr_t, why *C.syncguard_error) {
 
 //export syncguardGoOnCall
 func syncguardGoOnCall(id C.uintptr_t) {
-	if bell, ok := registry.find(uintptr(id)).(chan struct{}); ok {
-		ring(bell)
+	switch found := registry.find(uintptr(id)).(type) {
+	case *loss:
+		found.bell.ring()
+	case *bell:
+		found.ring()
 	}
 }
 

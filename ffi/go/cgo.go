@@ -5,6 +5,7 @@ package syncguard
 
 /*
 #include <stdlib.h>
+#include <string.h>
 #include "shim.h"
 
 // An empty Go string may have no address.
@@ -37,46 +38,80 @@ static sg_go_number sg_purge(syncguard_client *c, uint32_t limit, syncguard_canc
   return a;
 }
 
-// One attempt, unless the caller is to stand in line.
+// The texts of a grant.
+static void sg_granted(sg_go_granted *a, const char *key, size_t len) {
+  const char *own = syncguard_guard_key(a->guard);
+  a->key = strlen(own) == len && memcmp(own, key, len) == 0 ? NULL : own;
+  memcpy(a->lock_id_and_fence, syncguard_guard_lock_id(a->guard), 22);
+  memcpy(a->lock_id_and_fence + 22, syncguard_guard_fence(a->guard), 15);
+}
+
+// One attempt, whoever waits.
 static sg_go_granted sg_try_lock(syncguard_client *c, _GoString_ key, syncguard_lock_options options, int hooks, uintptr_t id,
-                                 syncguard_cancel *cancel, int polite) {
+                                 syncguard_cancel *cancel) {
   sg_go_granted a = {0};
-  const char *text = sg_text(key);
-  size_t len = _GoStringLen(key);
-  bool line = false;
-  if (polite && syncguard_is_waited_for(c, text, len, &line, NULL) == SYNCGUARD_STATUS_OK && line) {
-    a.status = SG_GO_JOIN;
-    return a;
-  }
   options.cancel = cancel;
   sg_go_guard_hooks(&options, hooks, id);
-  a.status = syncguard_try_lock(c, text, len, &options, &a.guard, &a.err);
+  a.status = syncguard_try_lock(c, sg_text(key), _GoStringLen(key), &options, &a.guard, &a.err);
   if (a.guard != NULL) {
-    a.key = syncguard_guard_key(a.guard);
-    a.lock_id = syncguard_guard_lock_id(a.guard);
-    a.fence = syncguard_guard_fence(a.guard);
+    sg_granted(&a, sg_text(key), _GoStringLen(key));
   }
   return a;
 }
 
-static sg_go_joined sg_join(syncguard_client *c, _GoString_ key, uintptr_t id) {
-  sg_go_joined a = {0};
-  a.status = sg_go_waiter_new(c, sg_text(key), _GoStringLen(key), id, &a.waiter, &a.err);
+// One attempt by a place in line, which is left if it is granted.
+static sg_go_granted sg_try_in_line(syncguard_waiter *w, _GoString_ key, syncguard_lock_options options, int hooks, uintptr_t id,
+                                    syncguard_cancel *cancel) {
+  sg_go_granted a = {0};
+  a.waiter = w;
+  options.cancel = cancel;
+  sg_go_guard_hooks(&options, hooks, id);
+  a.status = syncguard_waiter_try_lock(w, &options, &a.guard, &a.err);
+  if (a.guard != NULL) {
+    sg_granted(&a, sg_text(key), _GoStringLen(key));
+    syncguard_waiter_free(w);
+    a.waiter = NULL;
+  }
   return a;
 }
 
-static int64_t sg_retry_delay_ms(syncguard_lock_options options, uint32_t attempt, int64_t remaining) {
-  return syncguard_retry_delay_ms(&options, attempt, remaining);
+// Joins the line and asks nobody.
+static sg_go_granted sg_join(syncguard_client *c, _GoString_ key, uintptr_t bell) {
+  sg_go_granted a = {0};
+  a.status = sg_go_waiter_enter(c, sg_text(key), _GoStringLen(key), bell, &a.waiter, &a.err);
+  if (a.waiter != NULL) {
+    a.status = SG_GO_IN_LINE;
+  }
+  return a;
 }
 
-static int32_t sg_max_retries(syncguard_lock_options options) {
-  syncguard_lock_options_resolve(&options);
-  return options.max_retries;
+// Joins the line, and makes an attempt if nobody else is there.
+static sg_go_granted sg_enter(syncguard_client *c, _GoString_ key, syncguard_lock_options options, int hooks, uintptr_t id,
+                              uintptr_t bell, syncguard_cancel *cancel) {
+  sg_go_granted a = sg_join(c, key, bell);
+  if (a.waiter == NULL || !syncguard_waiter_is_called(a.waiter)) {
+    return a;
+  }
+  return sg_try_in_line(a.waiter, key, options, hooks, id, cancel);
 }
 
-static int64_t sg_acquire_timeout_ms(syncguard_lock_options options) {
+static sg_go_stand sg_stand(syncguard_waiter *w) {
+  sg_go_stand a = {syncguard_waiter_is_called(w), syncguard_waiter_is_first(w), 0, 0};
+  return a;
+}
+
+// How long to sleep: the delay, or -1 to give up, and what is left of the holder's lease, or -1.
+static sg_go_stand sg_pause(syncguard_waiter *w, syncguard_lock_options options, uint32_t attempt, int64_t remaining) {
+  sg_go_stand a = sg_stand(w);
+  a.delay_ms = syncguard_retry_delay_ms(&options, attempt, remaining);
+  a.lease_ms = syncguard_waiter_lease_ms(w);
+  return a;
+}
+
+static sg_go_limits sg_limits(syncguard_lock_options options) {
   syncguard_lock_options_resolve(&options);
-  return options.acquire_timeout_ms;
+  sg_go_limits a = {options.max_retries, options.acquire_timeout_ms};
+  return a;
 }
 
 static sg_go_answer sg_guard_extend(syncguard_guard *g, int64_t ttl, syncguard_cancel *cancel) {
@@ -168,7 +203,7 @@ type (
 	cEnum        = C.int32_t
 )
 
-const statusJoin = C.SG_GO_JOIN
+const statusInLine = C.SG_GO_IN_LINE
 
 func statusName(status int32) string { return C.GoString(C.syncguard_status_str(C.int32_t(status))) }
 
@@ -245,7 +280,7 @@ func flag(b bool) C.int32_t {
 	return 0
 }
 
-func cClientFree(p unsafe.Pointer, _ bool) { C.syncguard_client_free(cClient(p)) }
+func cClientFree(c cClient) { C.syncguard_client_free(c) }
 
 func cBackend(c cClient) string { return C.GoString(C.syncguard_client_backend(c)) }
 
@@ -270,47 +305,82 @@ func lockDefaults() cLockOptions {
 	return o
 }
 
+// granted is a grant; or none, and perhaps a place in line.
 type granted struct {
 	guard              cGuard
+	waiter             cWaiter
 	key, lockID, fence string
 }
 
-// cTryLock makes one attempt. Its code is statusJoin if polite and somebody waits.
-func cTryLock(c cClient, key string, o *lockOptions, id uintptr, cancel cCancel, polite bool) (granted, *Error) {
-	var hooks C.int
+func (o *lockOptions) hooks() C.int {
 	if o.releaseError != nil {
-		hooks = C.SG_GO_HOOK_RELEASE_ERROR
+		return C.SG_GO_HOOK_RELEASE_ERROR
 	}
-	a := C.sg_try_lock(c, key, o.raw, hooks, C.uintptr_t(id), cancel, C.int(flag(polite)))
+	return 0
+}
+
+// cTryLock makes one attempt, whoever waits.
+func cTryLock(c cClient, key string, o *lockOptions, id uintptr, cancel cCancel) (granted, *Error) {
+	a := C.sg_try_lock(c, key, o.raw, o.hooks(), C.uintptr_t(id), cancel)
+	return grantedBy(&a, key)
+}
+
+// cEnter joins the line of a key and makes an attempt if it is the only one there; else its code is statusInLine. Without a grant
+// and with a place the caller waits; without either the key was refused.
+func cEnter(c cClient, key string, o *lockOptions, id, bell uintptr, cancel cCancel) (granted, *Error) {
+	a := C.sg_enter(c, key, o.raw, o.hooks(), C.uintptr_t(id), C.uintptr_t(bell), cancel)
+	return grantedBy(&a, key)
+}
+
+// cJoin joins the line of a key and asks nobody.
+func cJoin(c cClient, key string, bell uintptr) (cWaiter, *Error) {
+	a := C.sg_join(c, key, C.uintptr_t(bell))
+	if a.waiter != nil {
+		return a.waiter, nil
+	}
+	return nil, answered(a.status, a.err)
+}
+
+// cTryInLine makes one attempt by a place, which is gone if it is granted.
+func cTryInLine(w cWaiter, key string, o *lockOptions, id uintptr, cancel cCancel) (granted, *Error) {
+	a := C.sg_try_in_line(w, key, o.raw, o.hooks(), C.uintptr_t(id), cancel)
+	return grantedBy(&a, key)
+}
+
+func grantedBy(a *C.sg_go_granted, key string) (granted, *Error) {
 	if a.guard == nil {
-		return granted{}, answered(a.status, a.err)
+		return granted{waiter: a.waiter}, answered(a.status, a.err)
 	}
-	return granted{a.guard, C.GoString(a.key), C.GoString(a.lock_id), C.GoString(a.fence)}, nil
+	if a.key != nil {
+		key = C.GoString(a.key)
+	}
+	texts := string((*[len(a.lock_id_and_fence)]byte)(unsafe.Pointer(&a.lock_id_and_fence))[:])
+	return granted{guard: a.guard, key: key, lockID: texts[:22], fence: texts[22:]}, nil
 }
 
-func cJoin(c cClient, key string, id uintptr) (cWaiter, *Error) {
-	a := C.sg_join(c, key, C.uintptr_t(id))
-	return a.waiter, answered(a.status, a.err)
+// stand is where one in line stands, and for how long it may sleep: delay is -1 to give up, lease is -1 if nothing is known of it.
+type stand struct {
+	called, first bool
+	delay, lease  int64
 }
 
-func cIsCalled(w cWaiter) bool { return bool(C.syncguard_waiter_is_called(w)) }
+func cStand(w cWaiter) stand {
+	a := C.sg_stand(w)
+	return stand{called: bool(a.called), first: bool(a.first)}
+}
 
-func cIsFirst(w cWaiter) bool { return bool(C.syncguard_waiter_is_first(w)) }
-
-func cBeginAttempt(w cWaiter) { C.syncguard_waiter_begin_attempt(w) }
+func cPause(w cWaiter, o *lockOptions, attempt uint32, remaining int64) stand {
+	a := C.sg_pause(w, o.raw, C.uint32_t(attempt), C.int64_t(remaining))
+	return stand{bool(a.called), bool(a.first), int64(a.delay_ms), int64(a.lease_ms)}
+}
 
 func cLeave(w cWaiter) { C.syncguard_waiter_free(w) }
 
-// cRetryDelay is in milliseconds; -1 to give up.
-func cRetryDelay(o *lockOptions, attempt uint32, remaining int64) int64 {
-	return int64(C.sg_retry_delay_ms(o.raw, C.uint32_t(attempt), C.int64_t(remaining)))
+// cLimits are the number of retries and the acquire timeout in milliseconds; -1 for no limit.
+func cLimits(o *lockOptions) (retries int32, timeout int64) {
+	a := C.sg_limits(o.raw)
+	return int32(a.max_retries), int64(a.acquire_timeout_ms)
 }
-
-// cMaxRetries is -1 for no limit.
-func cMaxRetries(o *lockOptions) int32 { return int32(C.sg_max_retries(o.raw)) }
-
-// cAcquireTimeout is in milliseconds; -1 for no limit.
-func cAcquireTimeout(o *lockOptions) int64 { return int64(C.sg_acquire_timeout_ms(o.raw)) }
 
 func cExpiresAt(g cGuard) int64 { return int64(C.syncguard_guard_expires_at_ms(g)) }
 

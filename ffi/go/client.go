@@ -21,13 +21,29 @@ const (
 type Client struct{ c *client }
 
 type client struct {
-	handle
+	handle handle
 	// Calls that take locks must not keep those out that give them back.
 	taking, giving   slots
 	waiting          sync.Mutex
 	operationTimeout time.Duration
 	closing          chan struct{}
 	closed           atomic.Bool
+	// inLine counts the goroutines that stand in line, for tests.
+	inLine atomic.Int32
+}
+
+func (c *client) leave() { c.free(c.handle.leave()) }
+
+func (c *client) close(background bool) { c.free(c.handle.close(background)) }
+
+func (c *client) free(g gone) {
+	switch {
+	case g.ptr == nil:
+	case g.background:
+		go cClientFree(cClient(g.ptr))
+	default:
+		cClientFree(cClient(g.ptr))
+	}
 }
 
 // Open opens the store that url names: redis://, rediss://, redis+unix://, postgres://, postgresql://, sqlite:PATH. It parses and
@@ -61,7 +77,7 @@ func Open(url string, options ...Option) (*Client, error) {
 		timeout = time.Duration(o.operation) * time.Millisecond
 	}
 	c := &client{
-		handle:           handle{ptr: unsafe.Pointer(opened), free: cClientFree},
+		handle:           handle{ptr: unsafe.Pointer(opened)},
 		taking:           make(slots, pool),
 		giving:           make(slots, pool),
 		operationTimeout: timeout,

@@ -17,10 +17,12 @@ import (
 // A guard that is forgotten is released some time after the collector finds it. Do not rely on that.
 type Guard struct{ g *guard }
 
+// guard must not refer to itself, nor may anything that it refers to: what does is never finalized.
 type guard struct {
-	handle
+	handle             handle
 	key, lockID, fence string
 	loss               *loss
+	id                 uintptr
 	giving             slots
 	operationTimeout   time.Duration
 	values             context.Context
@@ -31,32 +33,41 @@ type guard struct {
 
 func newGuard(c *client, grant granted, l *loss, id uintptr, values context.Context) *Guard {
 	g := &guard{
-		key: grant.key, lockID: grant.lockID, fence: grant.fence,
-		loss: l, giving: c.giving, operationTimeout: c.operationTimeout, values: values,
-	}
-	g.ptr = unsafe.Pointer(grant.guard)
-	giving := c.giving
-	g.free = func(p unsafe.Pointer, background bool) {
-		if background {
-			giving <- struct{}{}
-			defer giving.leave()
-		}
-		freeGuard(p, l, id)
+		handle: handle{ptr: unsafe.Pointer(grant.guard)},
+		key:    grant.key, lockID: grant.lockID, fence: grant.fence,
+		loss: l, id: id, giving: c.giving, operationTimeout: c.operationTimeout, values: values,
 	}
 	runtime.SetFinalizer(g, (*guard).abandon)
 	return &Guard{g}
 }
 
-// freeGuard gives the C guard back. One that was released sends nothing; else its release is bounded by the dispose timeout. It
-// knows no guard of Go's: what refers to itself is never finalized.
-func freeGuard(p unsafe.Pointer, l *loss, id uintptr) {
-	if l.expires.Load() == 0 {
-		l.expires.Store(cExpiresAt(cGuard(p)))
+func (g *guard) leave() { g.free(g.handle.leave()) }
+
+func (g *guard) close(background bool) { g.free(g.handle.close(background)) }
+
+func (g *guard) free(last gone) {
+	switch {
+	case last.ptr == nil:
+	case last.background:
+		go func() {
+			g.giving <- struct{}{}
+			defer g.giving.leave()
+			g.dispose(cGuard(last.ptr))
+		}()
+	default:
+		g.dispose(cGuard(last.ptr))
 	}
-	cGuardFree(cGuard(p))
+}
+
+// dispose gives the C guard back. One that was released sends nothing; else its release is bounded by the dispose timeout.
+func (g *guard) dispose(p cGuard) {
+	if g.loss.expires.Load() == 0 {
+		g.loss.expires.Store(cExpiresAt(p))
+	}
+	cGuardFree(p)
 	// With a hook of its own the library forgets the id.
-	if l.releaseError == nil {
-		registry.remove(id)
+	if g.loss.releaseError == nil {
+		registry.remove(g.id)
 	}
 }
 
@@ -96,12 +107,12 @@ func (g *Guard) ExpiresAt() time.Time {
 	if g == nil || g.g == nil {
 		return time.Time{}
 	}
-	p := g.g.enter()
+	p := g.enter()
 	if p == nil {
 		return unixMilli(g.g.loss.expires.Load())
 	}
 	defer g.g.leave()
-	return unixMilli(cExpiresAt(cGuard(p)))
+	return unixMilli(cExpiresAt(p))
 }
 
 // Remaining is how much longer this process may count on the lock, by its own monotonic clock; 0 once lost or released.

@@ -10,9 +10,14 @@ import (
 type handle struct {
 	mu         sync.Mutex
 	ptr        unsafe.Pointer
-	free       func(p unsafe.Pointer, background bool)
 	users      int
 	closed     bool
+	background bool
+}
+
+// gone is what the last one out has to free, in the background if that may take its time; nil for everybody else.
+type gone struct {
+	ptr        unsafe.Pointer
 	background bool
 }
 
@@ -27,33 +32,29 @@ func (h *handle) enter() unsafe.Pointer {
 	return h.ptr
 }
 
-func (h *handle) leave() {
+func (h *handle) leave() gone {
 	h.mu.Lock()
+	defer h.mu.Unlock()
 	h.users--
-	h.unlock()
+	return h.last()
 }
 
-// close lets nobody in any more. In the background is for a free that may take its time.
-func (h *handle) close(background bool) {
+// close lets nobody in any more.
+func (h *handle) close(background bool) gone {
 	h.mu.Lock()
+	defer h.mu.Unlock()
 	if !h.closed {
 		h.closed, h.background = true, background
 	}
-	h.unlock()
+	return h.last()
 }
 
-// unlock frees what nobody uses any more.
-func (h *handle) unlock() {
-	gone := h.ptr
-	if !h.closed || h.users > 0 || gone == nil {
-		h.mu.Unlock()
-		return
+// last gives up what nobody uses any more.
+func (h *handle) last() gone {
+	if !h.closed || h.users > 0 {
+		return gone{}
 	}
+	p := h.ptr
 	h.ptr = nil
-	h.mu.Unlock()
-	if h.background {
-		go h.free(gone, true)
-	} else {
-		h.free(gone, false)
-	}
+	return gone{p, h.background}
 }

@@ -9,7 +9,7 @@ import (
 // the guard is released or lost. The default lease is 30 s, renewed every 10 s.
 //
 // Keys are 1 to 512 bytes of UTF-8 after NFC, without U+0000. A waiting goroutine holds no thread of the system. Waiters of one
-// client are served in the order in which they came.
+// client are served in the order in which they came, and one of them asks the store for all.
 //
 // The errors: ErrAcquisitionTimeout if somebody held it to the end; ErrAborted, with the context's error, if ctx ended first;
 // ErrInvalidArgument for a bad key or option; ErrClosed; the store's trouble, if it outlasted the wait. What an attempt of unknown
@@ -27,6 +27,9 @@ func (c *Client) Lock(ctx context.Context, key string, options ...LockOption) (*
 	w, err := newWait(ctx, inner, p, key, o)
 	if err != nil {
 		return nil, err
+	}
+	if o.single() {
+		return w.once()
 	}
 	return w.run()
 }
@@ -47,7 +50,7 @@ func (c *Client) TryLock(ctx context.Context, key string, options ...LockOption)
 	if err != nil {
 		return nil, err
 	}
-	g, failed := w.try(false)
+	g, failed := w.try(alone)
 	return g, plain(failed)
 }
 

@@ -10,6 +10,8 @@ import (
 // be collected.
 type loss struct {
 	releaseError func(ReleaseError)
+	// bell is for the wait before the grant: one id serves both.
+	bell bell
 	// expires is when the lease ended, for a guard that was freed.
 	expires atomic.Int64
 

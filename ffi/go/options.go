@@ -316,7 +316,13 @@ func (o *lockOptions) single() bool {
 	return o.once || (o.timeout != nil && *o.timeout == 0)
 }
 
+// noOptions are all defaults; never written to.
+var noOptions = lockOptions{raw: lockDefaults()}
+
 func newLockOptions(options []LockOption) (*lockOptions, error) {
+	if len(options) == 0 {
+		return &noOptions, nil
+	}
 	o := &lockOptions{raw: lockDefaults()}
 	for _, option := range options {
 		if option != nil {

@@ -17,6 +17,10 @@ var stages = map[string]func(args []string){
 	"crowded":  func(args []string) { crowded(args[0]) },
 	"profiled": func(args []string) { traffic(args[0], 64) },
 	"clock":    func(args []string) { hold(args[0], args[1]) },
+	"years":    func(args []string) { otherYears(args[0], args[1]) },
+	"resolver": func(args []string) { resolve(args[0]) },
+	"threads":  func(args []string) { noThreads(args[0]) },
+	"files":    func(args []string) { noDescriptors(args[0]) },
 }
 
 // ok ends a stage that failed.
@@ -40,16 +44,14 @@ func playWith(t testing.TB, env []string, stage string, args ...string) string {
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	must(t, start(cmd))
-	done := make(chan error, 1)
-	go func() { done <- cmd.Wait() }()
 	select {
-	case err := <-done:
-		if err != nil {
-			t.Fatalf("%s: %v\n%s", stage, err, out.String())
+	case <-ended(cmd):
+		if !cmd.ProcessState.Success() {
+			t.Fatalf("%s: %v\n%s", stage, cmd.ProcessState, out.String())
 		}
 	case <-time.After(4 * time.Minute):
-		_ = cmd.Process.Kill()
-		t.Fatalf("%s does not end", stage)
+		kill(cmd)
+		t.Fatalf("%s does not end: %s", stage, out.String())
 	}
 	return strings.TrimSpace(out.String())
 }

@@ -45,10 +45,11 @@ var (
 	starting = make(chan *exec.Cmd)
 	started  = make(chan error)
 	starter  sync.Once
-	children []*exec.Cmd
+	children sync.Map
 	startOne sync.Mutex
 )
 
+// start starts a child that ends with this process. ended waits for it; nobody else may.
 func start(cmd *exec.Cmd) error {
 	startOne.Lock()
 	defer startOne.Unlock()
@@ -67,16 +68,32 @@ func start(cmd *exec.Cmd) error {
 	starting <- cmd
 	err := <-started
 	if err == nil {
-		children = append(children, cmd)
+		over := make(chan struct{})
+		children.Store(cmd, over)
+		go func() {
+			_ = cmd.Wait()
+			close(over)
+		}()
 	}
 	return err
 }
 
+// ended is closed when the child has ended; its ProcessState tells how.
+func ended(cmd *exec.Cmd) chan struct{} {
+	over, _ := children.Load(cmd)
+	return over.(chan struct{})
+}
+
+func kill(cmd *exec.Cmd) {
+	_ = cmd.Process.Kill()
+	<-ended(cmd)
+}
+
 func stopServers() {
-	for _, cmd := range children {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	}
+	children.Range(func(cmd, _ any) bool {
+		kill(cmd.(*exec.Cmd))
+		return true
+	})
 }
 
 type redisServer struct {
@@ -88,6 +105,65 @@ func startRedis(t testing.TB, args ...string) *redisServer {
 	t.Helper()
 	dir, err := os.MkdirTemp(scratch, "r-")
 	must(t, err)
+	return startRedisIn(t, dir, nil, args...)
+}
+
+// startRedisTCP starts a server on a port of its own, which somebody else may take before it does.
+func startRedisTCP(t testing.TB, args func(port int) []string) (*redisServer, int) {
+	t.Helper()
+	for try := 0; ; try++ {
+		port := freePort(t)
+		// The bus of a cluster is 10000 above.
+		if port > 55000 {
+			port -= 25000
+		}
+		dir, err := os.MkdirTemp(scratch, "r-")
+		must(t, err)
+		// A server that cannot have its port ends before it has made its socket.
+		s := redisCommand(t, dir, nil, append([]string{"--port", strconv.Itoa(port)}, args(port)...)...)
+		if err := start(s.cmd); err != nil {
+			t.Fatalf("redis-server cannot be started, and the tests need it: %v", err)
+		}
+		if s.answers(t) {
+			return s, port
+		}
+		if try == 5 {
+			log, _ := os.ReadFile(filepath.Join(dir, "log"))
+			t.Fatalf("redis-server does not start: %s", log)
+		}
+	}
+}
+
+func startRedisIn(t testing.TB, dir string, env []string, args ...string) *redisServer {
+	t.Helper()
+	s := redisCommand(t, dir, env, args...)
+	if err := start(s.cmd); err != nil {
+		t.Fatalf("redis-server cannot be started, and the tests need it: %v", err)
+	}
+	if !s.answers(t) {
+		t.Fatal("redis-server does not start")
+	}
+	return s
+}
+
+// answers waits until it does; false if it ended.
+func (s *redisServer) answers(t testing.TB) (up bool) {
+	t.Helper()
+	eventually(t, "redis-server answers", func() bool {
+		select {
+		case <-ended(s.cmd):
+			return true
+		default:
+		}
+		out, err := exec.Command("redis-cli", "-s", s.socket(), "PING").CombinedOutput()
+		up = err == nil && (bytes.Contains(out, []byte("PONG")) || bytes.Contains(out, []byte("NOAUTH")) || bytes.Contains(out, []byte("LOADING")))
+		return up
+	})
+	return up
+}
+
+func redisCommand(t testing.TB, dir string, env []string, args ...string) *redisServer {
+	t.Helper()
 	log, err := os.Create(filepath.Join(dir, "log"))
 	must(t, err)
 	defer log.Close()
@@ -98,13 +174,7 @@ func startRedis(t testing.TB, args ...string) *redisServer {
 	}
 	s.cmd = exec.Command(program, append([]string{"--port", "0", "--unixsocket", s.socket(), "--save", "", "--dir", dir}, args...)...)
 	s.cmd.Dir, s.cmd.Stdout, s.cmd.Stderr = dir, log, log
-	if err := start(s.cmd); err != nil {
-		t.Fatalf("redis-server cannot be started, and the tests need it: %v", err)
-	}
-	eventually(t, "redis-server answers", func() bool {
-		out, err := exec.Command("redis-cli", "-s", s.socket(), "PING").CombinedOutput()
-		return err == nil && (bytes.Contains(out, []byte("PONG")) || bytes.Contains(out, []byte("NOAUTH")))
-	})
+	s.cmd.Env = append(os.Environ(), env...)
 	return s
 }
 
@@ -121,10 +191,7 @@ func (s *redisServer) cli(t testing.TB, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-func (s *redisServer) stop() {
-	_ = s.cmd.Process.Kill()
-	_ = s.cmd.Wait()
-}
+func (s *redisServer) stop() { kill(s.cmd) }
 
 type postgresServer struct {
 	dir  string
@@ -164,7 +231,8 @@ func freePort(t testing.TB) int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
-func startPostgres(t testing.TB) *postgresServer {
+// serverDir is a directory of the server's user.
+func serverDir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp(scratch, "p-")
 	must(t, err)
@@ -173,12 +241,38 @@ func startPostgres(t testing.TB) *postgresServer {
 			t.Fatalf("chown: %v\n%s", err, out)
 		}
 	}
+	return dir
+}
+
+func startPostgres(t testing.TB, env ...string) *postgresServer {
+	t.Helper()
+	dir := serverDir(t)
 	data := filepath.Join(dir, "data")
 	init := asServerUser(pgProgram(t, "initdb"), "-A", "trust", "-U", "postgres", "--no-sync", "--locale=C", "-E", "UTF8", "-D", data)
 	init.Dir = dir
 	if out, err := init.CombinedOutput(); err != nil {
 		t.Fatalf("initdb: %v\n%s", err, out)
 	}
+	return adoptPostgres(t, dir, env)
+}
+
+// standby is a server that follows this one.
+func (s *postgresServer) standby(t testing.TB) *postgresServer {
+	t.Helper()
+	dir := serverDir(t)
+	copy := asServerUser(pgProgram(t, "pg_basebackup"), "-U", "postgres", "-h", "127.0.0.1", "-p", strconv.Itoa(s.port), "-R", "-c", "fast",
+		"--no-sync", "-D", filepath.Join(dir, "data"))
+	copy.Dir = dir
+	if out, err := copy.CombinedOutput(); err != nil {
+		t.Fatalf("pg_basebackup: %v\n%s", err, out)
+	}
+	return adoptPostgres(t, dir, nil)
+}
+
+// adoptPostgres starts a server on a directory that was made for it.
+func adoptPostgres(t testing.TB, dir string, env []string) *postgresServer {
+	t.Helper()
+	data := filepath.Join(dir, "data")
 	var log bytes.Buffer
 	for try := 0; try < 5; try++ {
 		s := &postgresServer{dir: dir, port: freePort(t)}
@@ -186,21 +280,24 @@ func startPostgres(t testing.TB) *postgresServer {
 			"-c", "fsync=off", "-c", "max_connections=200")
 		s.cmd.Dir = dir
 		s.cmd.Stderr = &log
+		s.cmd.Env = append(os.Environ(), env...)
 		if err := start(s.cmd); err != nil {
 			t.Fatalf("postgres cannot be started: %v", err)
 		}
-		end := time.Now().Add(patience)
-		for time.Now().Before(end) {
-			if exec.Command("psql", s.url(), "-qAtc", "select 1").Run() == nil {
-				return s
+		up := false
+		eventually(t, "postgres answers or ends", func() bool {
+			select {
+			case <-ended(s.cmd):
+				return true
+			default:
 			}
-			if s.cmd.ProcessState != nil {
-				break
-			}
-			time.Sleep(20 * time.Millisecond)
+			// By its socket: another one may have the port.
+			up = exec.Command("psql", fmt.Sprintf("postgres://postgres@/postgres?host=%s&port=%d", dir, s.port), "-qAtc", "select 1").Run() == nil
+			return up
+		})
+		if up {
+			return s
 		}
-		_ = s.cmd.Process.Kill()
-		_ = s.cmd.Wait()
 	}
 	t.Fatalf("postgres does not start: %s", log.String())
 	return nil

@@ -41,7 +41,7 @@ void sg_go_guard_hooks(syncguard_lock_options *options, int hooks, uintptr_t id)
   }
 }
 
-syncguard_status sg_go_waiter_new(syncguard_client *client, const char *key, size_t len, uintptr_t id, syncguard_waiter **out,
-                                  syncguard_error **err) {
-  return syncguard_waiter_new(client, key, len, on_call, (void *)id, NULL, out, err);
+syncguard_status sg_go_waiter_enter(syncguard_client *client, const char *key, size_t len, uintptr_t id, syncguard_waiter **out,
+                                    syncguard_error **err) {
+  return syncguard_waiter_enter(client, key, len, on_call, (void *)id, NULL, out, err);
 }

@@ -4,8 +4,8 @@
 
 #include <syncguard.h>
 
-/* Beside the statuses: somebody of this client waits for the key, join the line. */
-#define SG_GO_JOIN 1000
+/* Beside the statuses: others of this client came before, and nobody has asked the store. */
+#define SG_GO_IN_LINE 1000
 
 typedef struct {
   int32_t status;
@@ -24,19 +24,26 @@ typedef struct {
   syncguard_client *client;
 } sg_go_opened;
 
-/* The texts belong to the guard. */
+/* A grant, or none and perhaps a place in line. The key belongs to the guard; NULL if it is the one that was given. */
 typedef struct {
   int32_t status;
   syncguard_error *err;
   syncguard_guard *guard;
-  const char *key, *lock_id, *fence;
+  syncguard_waiter *waiter;
+  const char *key;
+  char lock_id_and_fence[22 + 15];
 } sg_go_granted;
 
+/* Where one in line stands, and for how long it may sleep. */
 typedef struct {
-  int32_t status;
-  syncguard_error *err;
-  syncguard_waiter *waiter;
-} sg_go_joined;
+  bool called, first;
+  int64_t delay_ms, lease_ms;
+} sg_go_stand;
+
+typedef struct {
+  int32_t max_retries;
+  int64_t acquire_timeout_ms;
+} sg_go_limits;
 
 typedef struct {
   int32_t status;
@@ -64,7 +71,7 @@ typedef struct {
 
 void sg_go_client_hooks(syncguard_client_options *options, int hooks, uintptr_t id);
 void sg_go_guard_hooks(syncguard_lock_options *options, int hooks, uintptr_t id);
-syncguard_status sg_go_waiter_new(syncguard_client *client, const char *key, size_t len, uintptr_t id, syncguard_waiter **out,
-                                  syncguard_error **err);
+syncguard_status sg_go_waiter_enter(syncguard_client *client, const char *key, size_t len, uintptr_t id, syncguard_waiter **out,
+                                    syncguard_error **err);
 
 #endif

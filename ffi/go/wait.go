@@ -3,6 +3,7 @@ package syncguard
 import (
 	"context"
 	"math"
+	"sync"
 	"time"
 )
 
@@ -25,50 +26,64 @@ type wait struct {
 	retries uint32
 	// trouble is why the last attempt failed, if not because somebody held the lock.
 	trouble *Error
+
+	// place is the one in line; nil before it is entered and once the lock is granted.
+	place cWaiter
+	// bell is the id by which the library calls; 0 for none.
+	bell uintptr
+	rung chan struct{}
+	// first tells whether this one was first in line when its sleep was measured out.
+	first bool
 }
 
-func newWait(ctx context.Context, client *client, c cClient, key string, o *lockOptions) (*wait, error) {
+func newWait(ctx context.Context, client *client, c cClient, key string, o *lockOptions) (wait, error) {
 	if ctx == nil {
 		ctx = context.Background()
 	}
 	if ctx.Err() != nil {
-		return nil, abortedBy(ctx, "", 0)
+		return wait{}, abortedBy(ctx, "", 0)
 	}
-	return &wait{ctx: ctx, client: client, c: c, key: key, o: o, begun: time.Now()}, nil
+	return wait{ctx: ctx, client: client, c: c, key: key, o: o, begun: time.Now()}, nil
+}
+
+// once is a Lock that does not wait.
+func (w *wait) once() (*Guard, error) {
+	if g, err := w.attempt(alone); g != nil || err != nil {
+		return g, plain(err)
+	}
+	return nil, w.giveUp()
 }
 
 func (w *wait) run() (*Guard, error) {
-	single := w.o.single()
-	// Who finds a line joins it: whoever just arrived is not served before those who wait.
-	if g, err := w.attempt(!single); g != nil || err != nil {
+	// In line before the first attempt: of a rush of callers one asks the store, and whoever just arrived is not served before
+	// those who wait.
+	if g, err := w.attempt(entering); g != nil || err != nil {
+		w.leave()
 		return g, plain(err)
 	}
-	if single {
-		return nil, w.giveUp()
+	if w.place == nil {
+		if err := w.join(); err != nil {
+			return nil, err
+		}
 	}
+	w.client.inLine.Add(1)
+	defer w.client.inLine.Add(-1)
+	defer w.leave()
 	w.limits()
-	place, err := join(w.client, w.c, w.key)
-	if err != nil {
-		return nil, err
-	}
-	defer place.leave()
-	if w.trouble != nil && place.isFirst() {
-		// A store in trouble is given its time.
-		place.beginAttempt()
-	}
 	for {
-		delay, counts := w.pause(place)
+		delay, counts := w.pause()
 		if delay < 0 {
 			return w.lastChance()
 		}
-		switch awake := w.sleep(place, delay); awake {
+		awake, first := w.sleep(delay)
+		switch awake {
 		case promoted:
 			continue
 		case elapsed:
 			if counts {
 				w.retries++
 			}
-			if !place.isFirst() {
+			if !first {
 				continue
 			}
 		case cancelled:
@@ -79,8 +94,7 @@ func (w *wait) run() (*Guard, error) {
 		if !w.last.IsZero() && !time.Now().Before(w.last) {
 			return w.lastChance()
 		}
-		place.beginAttempt()
-		if g, err := w.attempt(false); g != nil || err != nil {
+		if g, err := w.attempt(inLine); g != nil || err != nil {
 			return g, plain(err)
 		}
 	}
@@ -88,11 +102,10 @@ func (w *wait) run() (*Guard, error) {
 
 // limits are asked for when the wait is more than one attempt.
 func (w *wait) limits() {
+	var retries int32
 	var ms int64
-	w.client.short(func() {
-		w.limited = cMaxRetries(w.o) >= 0
-		ms = cAcquireTimeout(w.o)
-	})
+	w.client.short(func() { retries, ms = cLimits(w.o) })
+	w.limited = retries >= 0
 	if ms >= 0 && ms <= math.MaxInt64/int64(time.Millisecond) {
 		w.end = w.begun.Add(time.Duration(ms) * time.Millisecond)
 		w.last = w.begun.Add(w.client.operationTimeout)
@@ -103,7 +116,7 @@ func (w *wait) limits() {
 }
 
 // pause is how long to sleep, and whether that is a retry; negative to give up.
-func (w *wait) pause(place *place) (time.Duration, bool) {
+func (w *wait) pause() (time.Duration, bool) {
 	left, leftMs := time.Duration(math.MaxInt64), int64(-1)
 	if !w.end.IsZero() {
 		left = time.Until(w.end)
@@ -112,20 +125,20 @@ func (w *wait) pause(place *place) (time.Duration, bool) {
 			leftMs = roundUp(left)
 		}
 	}
-	var ms int64
-	var first bool
-	w.client.short(func() {
-		ms = cRetryDelay(w.o, w.retries+1, leftMs)
-		first = cIsFirst(place.waiter)
-	})
-	if ms < 0 {
+	var at stand
+	w.client.short(func() { at = cPause(w.place, w.o, w.retries+1, leftMs) })
+	w.first = at.first
+	switch {
+	case at.delay < 0:
 		return -1, false
-	}
-	if !w.limited && !first {
+	case !at.first && !w.limited:
 		// Another one asks for all.
 		return left, false
+	case at.first && at.lease >= 0 && at.lease < at.delay:
+		// Nobody calls when a holder dies.
+		return time.Duration(at.lease) * time.Millisecond, false
 	}
-	return time.Duration(ms) * time.Millisecond, true
+	return time.Duration(at.delay) * time.Millisecond, true
 }
 
 type awake int
@@ -140,37 +153,50 @@ const (
 	shut
 )
 
-func (w *wait) sleep(place *place, delay time.Duration) awake {
-	first := place.isFirst()
+// sleep ends for a reason, and tells whether this one is first in line.
+func (w *wait) sleep(delay time.Duration) (awake, bool) {
 	timer := time.NewTimer(delay)
 	defer timer.Stop()
 	for {
-		isCalled, isFirst := place.stands()
+		var at stand
+		w.client.short(func() { at = cStand(w.place) })
 		switch {
-		case isCalled:
-			return called
-		case isFirst && !first:
-			return promoted
+		case at.called:
+			return called, true
+		case at.first && !w.first:
+			return promoted, true
 		}
 		select {
-		case <-place.rung:
+		case <-w.rung:
 		case <-timer.C:
-			return elapsed
+			return elapsed, at.first
 		case <-w.ctx.Done():
-			return cancelled
+			return cancelled, at.first
 		case <-w.client.closing:
-			return shut
+			return shut, at.first
 		}
 	}
 }
 
-// attempt is one attempt; nil and nil if it failed in a way that may be repeated, or if there is a line to join.
-func (w *wait) attempt(polite bool) (*Guard, *Error) {
-	g, err := w.try(polite)
+// way is how an attempt is made.
+type way int
+
+const (
+	// alone: whoever waits.
+	alone way = iota
+	// entering: at the end of the line, and only if nobody else is there.
+	entering
+	// inLine: from a place that was entered before.
+	inLine
+)
+
+// attempt is one attempt; nil and nil if it failed in a way that may be repeated, or if others came before.
+func (w *wait) attempt(how way) (*Guard, *Error) {
+	g, err := w.try(how)
 	switch {
 	case err == nil:
 		return g, nil
-	case err.Code == statusJoin:
+	case err.Code == statusInLine:
 	case err.Code == Locked:
 		w.trouble = nil
 	case err.transient():
@@ -188,7 +214,7 @@ func (w *wait) attempt(polite bool) (*Guard, *Error) {
 }
 
 // try is one call of the library.
-func (w *wait) try(polite bool) (*Guard, *Error) {
+func (w *wait) try(how way) (*Guard, *Error) {
 	limit := w.last
 	if limit.IsZero() {
 		limit = time.Now().Add(w.client.operationTimeout)
@@ -200,25 +226,81 @@ func (w *wait) try(polite bool) (*Guard, *Error) {
 	l := &loss{releaseError: w.o.releaseError}
 	id := registry.add(l)
 	watcher := watch(w.ctx, w.last)
-	grant, err := cTryLock(w.c, w.key, w.o, id, watcher.token, polite)
+	var grant granted
+	var err *Error
+	switch how {
+	case alone:
+		grant, err = cTryLock(w.c, w.key, w.o, id, watcher.token)
+	case inLine:
+		grant, err = cTryInLine(w.place, w.key, w.o, id, watcher.token)
+		w.place = grant.waiter
+	case entering:
+		grant, err = w.enter(l, id, watcher.token)
+	}
 	watcher.stop()
 	if err == nil {
 		return newGuard(w.client, grant, l, id, w.ctx), nil
 	}
-	if l.releaseError == nil || err.Code == statusJoin {
+	// With a hook the library forgets the id, if it came to see the options.
+	if id != w.bell && (l.releaseError == nil || err.Code == statusInLine || (how == entering && w.place == nil)) {
 		registry.remove(id)
 	}
-	if err.Code != statusJoin {
+	if err.Code != statusInLine {
 		w.attempts++
 	}
 	return nil, fix(w.ctx, err)
+}
+
+// enter joins the line, with an attempt if nobody else is there.
+func (w *wait) enter(l *loss, id uintptr, token cCancel) (granted, *Error) {
+	ringing := &l.bell
+	w.bell = id
+	if l.releaseError != nil {
+		ringing = new(bell)
+		w.bell = registry.add(ringing)
+	}
+	grant, err := cEnter(w.c, w.key, w.o, id, w.bell, token)
+	w.place = grant.waiter
+	if w.place != nil {
+		// What rang before is found when the place is asked how it stands.
+		w.rung = ringing.hang()
+		return grant, err
+	}
+	if w.bell != id {
+		registry.remove(w.bell)
+	}
+	w.bell = 0
+	return grant, err
+}
+
+// join is for who got no slot to ask from.
+func (w *wait) join() (err *Error) {
+	ringing := new(bell)
+	w.rung = ringing.hang()
+	w.bell = registry.add(ringing)
+	w.client.short(func() { w.place, err = cJoin(w.c, w.key, w.bell) })
+	if err != nil {
+		registry.remove(w.bell)
+	}
+	return err
+}
+
+// leave leaves the line and passes the turn on.
+func (w *wait) leave() {
+	if w.bell != 0 {
+		registry.remove(w.bell)
+	}
+	if w.place != nil {
+		w.client.short(func() { cLeave(w.place) })
+		w.place = nil
+	}
 }
 
 // lastChance ends the wait. Who never came to be first has not asked yet: nobody leaves without an answer.
 func (w *wait) lastChance() (*Guard, error) {
 	if w.attempts == 0 {
 		w.last = time.Now().Add(w.client.operationTimeout)
-		if g, err := w.attempt(false); g != nil || err != nil {
+		if g, err := w.attempt(inLine); g != nil || err != nil {
 			return g, plain(err)
 		}
 	}
@@ -253,49 +335,26 @@ func (c *client) short(call func()) {
 	call()
 }
 
-// place is one in the line of those who wait for a key with one client.
-type place struct {
-	client *client
-	waiter cWaiter
-	id     uintptr
-	rung   chan struct{}
+// bell wakes a goroutine that stands in line.
+type bell struct {
+	mu   sync.Mutex
+	rung chan struct{}
 }
 
-func join(client *client, c cClient, key string) (*place, error) {
-	p := &place{client: client, rung: make(chan struct{}, 1)}
-	p.id = registry.add(p.rung)
-	var err *Error
-	client.short(func() { p.waiter, err = cJoin(c, key, p.id) })
-	if err != nil {
-		registry.remove(p.id)
-		return nil, err
-	}
-	return p, nil
+// hang gives what ring is heard on. Most locks are never waited for, so it is made late.
+func (b *bell) hang() chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.rung = make(chan struct{}, 1)
+	return b.rung
 }
 
-// ring notes a call. It may come on any thread, before join has returned, and it must not wait.
-func ring(bell chan struct{}) {
+// ring may come on any thread, also before anybody listens, and it must not wait.
+func (b *bell) ring() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	select {
-	case bell <- struct{}{}:
+	case b.rung <- struct{}{}:
 	default:
 	}
-}
-
-// stands tells whether the lock may be free and this one is to try, and whether it is first in line.
-func (p *place) stands() (isCalled, isFirst bool) {
-	p.client.short(func() { isCalled, isFirst = cIsCalled(p.waiter), cIsFirst(p.waiter) })
-	return isCalled, isFirst
-}
-
-func (p *place) isFirst() bool {
-	_, first := p.stands()
-	return first
-}
-
-func (p *place) beginAttempt() { p.client.short(func() { cBeginAttempt(p.waiter) }) }
-
-// leave passes the turn on.
-func (p *place) leave() {
-	registry.remove(p.id)
-	p.client.short(func() { cLeave(p.waiter) })
 }

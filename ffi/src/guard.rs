@@ -10,7 +10,7 @@ use rust_syncguard::{CancelToken, Guard, LockError};
 
 use crate::boundary::{Call, Opaque, UserData, boundary, c_string, give, quietly};
 use crate::cancel::{syncguard_cancel, token};
-use crate::client::{Opened, syncguard_client};
+use crate::client::syncguard_client;
 use crate::error::syncguard_error;
 use crate::options::{Adopted, millis, syncguard_lock_options};
 use crate::status::{ABSENT, LOCKED, OK, syncguard_status};
@@ -41,9 +41,9 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    fn new(guard: Guard, client: &Opened, user: Arc<UserData>) -> Self {
+    pub(crate) fn new(guard: Guard, dispose_timeout: Duration, user: Arc<UserData>) -> Self {
         Self {
-            dispose_timeout: client.dispose_timeout,
+            dispose_timeout,
             key: c_string(guard.key()),
             lock_id: c_string(guard.lock_id().as_str()),
             fence: c_string(&guard.fence().to_string()),
@@ -83,7 +83,7 @@ pub unsafe extern "C" fn syncguard_lock(
         let key = call.text("key", key, key_len)?;
         let (options, user) = adopted.options(call)?;
         let guard = opened.client.lock_with(key, &options)?;
-        out.set(give(Held::new(guard, &opened, user)));
+        out.set(give(Held::new(guard, opened.dispose_timeout, user)));
         Ok(OK)
     })
 }
@@ -116,7 +116,7 @@ pub unsafe extern "C" fn syncguard_try_lock(
         let Some(guard) = opened.client.try_lock_with(key, &options)? else {
             return Ok(LOCKED);
         };
-        out.set(give(Held::new(guard, &opened, user)));
+        out.set(give(Held::new(guard, opened.dispose_timeout, user)));
         Ok(OK)
     })
 }

@@ -2,19 +2,23 @@
 
 use std::ffi::{c_char, c_void};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rust_syncguard::Waiter;
 
 use crate::boundary::{Opaque, UserData, boundary, dispose, give, invalid, quietly};
 use crate::client::syncguard_client;
 use crate::error::syncguard_error;
-use crate::status::{OK, syncguard_status};
+use crate::guard::{Held, syncguard_guard};
+use crate::options::{Adopted, syncguard_lock_options};
+use crate::status::{LOCKED, OK, syncguard_status};
 
 /// A place in the line of a key, for callers that wait by themselves between single attempts: event loops, and languages with
 /// threads of their own. `syncguard_lock` does all of this for you.
-/// Make one after an attempt found the lock held. Try again when it is called, or when your own delay
-/// (`syncguard_retry_delay_ms`) has passed and it is first. Say `syncguard_waiter_begin_attempt` before each attempt. Freeing it
-/// leaves the line and passes the turn on.
+/// Make one with `syncguard_waiter_enter` before the first attempt, and try with `syncguard_waiter_try_lock` whenever it is called;
+/// also when your own delay (`syncguard_retry_delay_ms`) or the holder's lease (`syncguard_waiter_lease_ms`) has passed and it is
+/// first. Who is alone is called at once; of many who come together one asks the store, and they are served in the order in which
+/// they came. Freeing it leaves the line and passes the turn on.
 /// Threads: any, also several at once.
 pub struct syncguard_waiter {
     _opaque: [u8; 0],
@@ -29,11 +33,99 @@ impl Opaque for syncguard_waiter {
 /// The body of a `syncguard_waiter`.
 pub(crate) struct InLine {
     waiter: Waiter,
+    dispose_timeout: Duration,
     /// After the waiter: the data is finalized when no call can come any more, and not from inside the line.
     _user: Arc<UserData>,
 }
 
-/// Joins the line of those who wait for a key in this process, without blocking.
+/// Joins the line of those who want a key with this client, before the first attempt and without blocking. The store is asked to
+/// call only once an attempt of the first in line has met a holder.
+///
+/// @param key             as for `syncguard_lock`.
+/// @param key_len         its length in bytes, or `SYNCGUARD_NUL`.
+/// @param wake            called, on any thread, when the place becomes the first one and when the lock may have been freed. It
+///                        must return at once and must not call anything here: write to a pipe or an eventfd.
+/// @param user_data       what `wake` is called with; the library's from now on, whatever the status.
+/// @param user_data_free  NULL, or called exactly once, on any thread, when no call can come any more. It must not call anything
+///                        here either.
+/// @param out             gets the place, which belongs to the caller and is freed with `syncguard_waiter_free`; NULL unless OK.
+/// @param err             NULL, or gets an error below zero.
+/// @return OK; INVALID_ARGUMENT for NULL or a bad key; INTERNAL in a forked child.
+/// Threads: any. Does not wait.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syncguard_waiter_enter(
+    client: *mut syncguard_client,
+    key: *const c_char,
+    key_len: usize,
+    wake: Option<unsafe extern "C" fn(user_data: *mut c_void)>,
+    user_data: *mut c_void,
+    user_data_free: Option<unsafe extern "C" fn(user_data: *mut c_void)>,
+    out: *mut *mut syncguard_waiter,
+    err: *mut *mut syncguard_error,
+) -> syncguard_status {
+    boundary(err, |call| {
+        let user = UserData::adopt(user_data, user_data_free);
+        let (out, opened) = (call.slot(out)?, call.handle(client)?);
+        let wake = wake.ok_or_else(|| invalid("wake is NULL"))?;
+        let key = call.text("key", key, key_len)?;
+        let waiter = opened.client.enter_line(key, user.wake(wake))?;
+        out.set(give(InLine {
+            waiter,
+            dispose_timeout: opened.dispose_timeout,
+            _user: user,
+        }));
+        Ok(OK)
+    })
+}
+
+/// One attempt by a place in line, whatever the options say of waiting. It is made also if the place is not the first, for who must
+/// leave and has never asked. Does not free the place: do that once the lock is held.
+///
+/// @param options  NULL for all defaults.
+/// @param out      gets the guard, which belongs to the caller and is freed with `syncguard_guard_free`; NULL unless OK.
+/// @param err      NULL, or gets an error below zero.
+/// @return OK, it is held; LOCKED, somebody else holds it; below zero as for `syncguard_try_lock`. The options' `user_data` as there.
+/// Threads: any. Blocks up to the operation timeout.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syncguard_waiter_try_lock(
+    waiter: *mut syncguard_waiter,
+    options: *const syncguard_lock_options,
+    out: *mut *mut syncguard_guard,
+    err: *mut *mut syncguard_error,
+) -> syncguard_status {
+    boundary(err, |call| {
+        let out = call.slot(out);
+        let adopted = Adopted::lock(call, options);
+        let (out, line) = (out?, call.handle(waiter)?);
+        let (options, user) = adopted.options(call)?;
+        let Some(guard) = line.waiter.try_lock(&options)? else {
+            return Ok(LOCKED);
+        };
+        out.set(give(Held::new(guard, line.dispose_timeout, user)));
+        Ok(OK)
+    })
+}
+
+/// How much is left of the lease that this place's last attempt met, in milliseconds, rounded up: when it is over, and was not
+/// renewed, the lock is free and nobody calls.
+///
+/// @return milliseconds, at least 1; -1 if no attempt met a holder, the lease is over, the store did not tell, and for NULL.
+/// Threads: any. No I/O.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syncguard_waiter_lease_ms(waiter: *const syncguard_waiter) -> i64 {
+    quietly(-1, |call| {
+        let left = call
+            .handle(waiter)
+            .ok()
+            .and_then(|line| line.waiter.lease_left());
+        left.map_or(-1, |left| {
+            i64::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX)
+        })
+    })
+}
+
+/// Joins the line of those who wait for a key with this client, after an attempt found it held, without blocking; the store is
+/// asked to call at once. `syncguard_waiter_enter` and `syncguard_waiter_try_lock` make fewer requests.
 ///
 /// @param key             as for `syncguard_lock`.
 /// @param key_len         its length in bytes, or `SYNCGUARD_NUL`.
@@ -65,6 +157,7 @@ pub unsafe extern "C" fn syncguard_waiter_new(
         let waiter = opened.client.waiter(key, user.wake(wake))?;
         out.set(give(InLine {
             waiter,
+            dispose_timeout: opened.dispose_timeout,
             _user: user,
         }));
         Ok(OK)
@@ -90,7 +183,8 @@ pub unsafe extern "C" fn syncguard_waiter_is_first(waiter: *const syncguard_wait
     })
 }
 
-/// Says that an attempt is about to be made: what is freed from here on calls again. NULL is fine.
+/// Says that an attempt is about to be made by other means than `syncguard_waiter_try_lock`: what is freed from here on calls again.
+/// NULL is fine.
 /// Threads: any. Does not wait.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn syncguard_waiter_begin_attempt(waiter: *mut syncguard_waiter) {

@@ -1,6 +1,8 @@
 //! What a client tells, and to whom: events, warnings and failed releases. Whoever listens can be slow or broken, and nobody waits
 //! for it.
 
+#[path = "support/kit.rs"]
+mod kit;
 mod support;
 
 use std::process::Command;
@@ -8,6 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
+use kit::{TTL, kit_with};
 use support::{PATIENCE, eventually};
 use syncguard::testkit::{Fault, ManualClock, MemoryBackend, Verb};
 use syncguard::{
@@ -79,7 +82,8 @@ fn trouble_is_an_event_without_a_reason_and_an_expired_lock_has_one() {
     let (tell, told) = mpsc::channel();
     let tell = Mutex::new(tell);
     let store = Telemetry::new(memory.clone(), IncludeRaw::Always, move |e: &LockEvent| {
-        drop(tell.lock().map(|tell| tell.send(e.clone())));
+        let tell = tell.lock().expect("not poisoned");
+        tell.send(e.clone()).expect("somebody who listens");
     });
     let (mine, k) = (id(), key("secret"));
     for verb in [Verb::Acquire, Verb::IsLocked] {
@@ -186,6 +190,51 @@ fn a_clean_up_runs_now_and_then_and_is_nobodys_trouble() {
         assert_eq!(count.load(SeqCst), wanted, "one in a second");
         clock.advance(Duration::from_secs(1));
     }
+}
+
+#[test]
+fn a_fence_near_its_limit_warns_and_one_at_its_limit_fails() {
+    let (tx, rx) = mpsc::channel();
+    let tx = Mutex::new(tx);
+    let kit = kit_with(
+        ClientOptions::new().on_warning(move |w| drop(tx.lock().map(|tx| tx.send(w.to_owned())))),
+    );
+    kit.store
+        .set_fence_counter("k", 90_000_000_000_000)
+        .expect("a key");
+    drop(kit.lock());
+    let warning = rx.recv_timeout(PATIENCE).expect("a warning");
+    assert!(warning.contains(&syncguard::hash_key("k")), "{warning}");
+    kit.store
+        .set_fence_counter("k", 900_000_000_000_000)
+        .expect("a key");
+    assert_eq!(
+        kit.client.lock("k").expect_err("at the limit").code(),
+        ErrorCode::Internal
+    );
+    assert!(!kit.is_locked());
+}
+
+#[test]
+fn cleanup_removes_dead_locks_and_changes_no_answer() {
+    let kit = kit_with(ClientOptions::new().cleanup_in_is_locked(true));
+    std::mem::forget(kit.lock_with(LockOptions::new().no_heartbeat()));
+    assert!(kit.is_locked());
+    kit.clock.advance(TTL + Duration::from_millis(1500));
+    // A clean-up of this call's own, to be certain that one has looked: those that `is_locked` asks for run when they run.
+    assert_eq!(kit.client.purge_expired(10, None).expect("an answer"), 0);
+    assert!(!kit.is_locked());
+    assert_eq!(
+        kit.store.stored(),
+        1,
+        "dead, but not for long enough to be removed"
+    );
+    eventually("the clean-up", || {
+        kit.clock.advance(Duration::from_secs(2));
+        assert!(!kit.is_locked());
+        kit.store.stored() == 0
+    });
+    assert_eq!(kit.lock().fence().get(), 2, "the counter outlives the lock");
 }
 
 const SPEAK: &str = "SYNCGUARD_TEST_SPEAK";

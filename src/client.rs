@@ -76,8 +76,8 @@ struct Inner {
 }
 
 impl Client {
-    /// Opens the store that `url` names, with all defaults: `redis://`, `rediss://`, `redis+unix://`, `postgres://`,
-    /// `sqlite:PATH`. Parses and checks only; connections are made when first needed.
+    /// Opens the store that `url` names, with all defaults: `redis://`, `rediss://`, `redis+unix://`, `redis+sentinel://`,
+    /// `redis+cluster://`, `postgres://`, `sqlite:PATH`. Parses and checks only; connections are made when first needed.
     ///
     /// # Errors
     /// `InvalidArgument` for a URL that cannot work. The message does not hold a password.

@@ -1,5 +1,7 @@
 //! Bad input and abuse, and what each gets: one test per case, named after its number in the list of cases.
 
+#[path = "support/kit.rs"]
+mod kit;
 #[path = "support/process.rs"]
 mod process;
 mod support;
@@ -26,10 +28,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
-use syncguard::testkit::{ManualClock, MemoryBackend};
+use kit::{TTL, counter, kit};
+use syncguard::testkit::MemoryBackend;
 use syncguard::{Backend, Client, ClientOptions, ErrorCode, Guard, Key, LockError, LockOptions};
-
-const TTL: Duration = Duration::from_secs(30);
 
 /// Not a test of its own: what the other processes run.
 #[test]
@@ -93,35 +94,6 @@ fn open(dir: &Path) -> Client {
         .expect("a legal URL")
 }
 
-/// A store and a client on a clock that the test moves.
-struct Kit {
-    clock: ManualClock,
-    store: MemoryBackend,
-    client: Client,
-}
-
-fn kit() -> Kit {
-    let clock = ManualClock::new();
-    let store = MemoryBackend::with_clock(&clock);
-    let options = ClientOptions::new().clock(&clock);
-    let client = Client::with_backend_and(store.clone(), &options).expect("legal options");
-    Kit {
-        clock,
-        store,
-        client,
-    }
-}
-
-impl Kit {
-    fn lock_with(&self, options: LockOptions) -> Guard {
-        self.client.lock_with("k", &options).expect("a free lock")
-    }
-
-    fn is_locked(&self) -> bool {
-        is_locked(&self.client, "k")
-    }
-}
-
 fn key(text: &str) -> Key {
     Key::new(text).expect("a legal key")
 }
@@ -148,18 +120,6 @@ fn refused<T>(answer: Result<T, LockError>) -> LockError {
     assert_eq!(error.code(), ErrorCode::InvalidArgument, "{error}");
     assert!(!error.may_have_applied());
     error
-}
-
-/// A lost callback that counts.
-fn counter() -> (
-    Arc<AtomicUsize>,
-    impl Fn(&LockError) + Send + Sync + Clone + 'static,
-) {
-    let count = Arc::new(AtomicUsize::new(0));
-    let inner = Arc::clone(&count);
-    (count, move |_: &LockError| {
-        inner.fetch_add(1, SeqCst);
-    })
 }
 
 /// What the documentation of a source file says, as one line.

@@ -163,8 +163,10 @@ fn tls() {
     let done = std::process::Command::new("sh")
         .args([
             "-c",
-            "chmod 600 \"$0\"; if [ \"$(id -u)\" = 0 ]; then chown postgres \"$0\"; fi",
+            // The server may be another user, whatever the umask says.
+            "chmod 600 \"$0\"; chmod 644 \"$1\"; if [ \"$(id -u)\" = 0 ]; then chown postgres \"$0\"; fi",
             &path("server.key"),
+            &path("server.crt"),
         ])
         .status();
     assert!(done.expect("sh").success());

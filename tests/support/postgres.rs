@@ -205,6 +205,12 @@ impl Server {
         assert!(built.expect("cc").success());
         let file = std::fs::File::create(self.dir.path().join("clock")).expect("a file");
         self.clock = Some(file);
+        // The server may be another user, whatever the umask says.
+        let done = Command::new("chmod")
+            .arg("a+rx")
+            .args([shim, self.dir.path().join("clock")])
+            .status();
+        assert!(done.expect("chmod").success());
         self.set_clock(0);
         self.stop();
         self.restart();

@@ -1,0 +1,286 @@
+//! What a client tells, and to whom: events, warnings and failed releases. Whoever listens can be slow or broken, and nobody waits
+//! for it.
+
+#[path = "support/kit.rs"]
+mod kit;
+mod support;
+
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
+
+use kit::{TTL, kit_with};
+use support::{PATIENCE, eventually};
+use syncguard::testkit::{Fault, ManualClock, MemoryBackend, Verb};
+use syncguard::{
+    AcquireOutcome, Backend, CancelToken, Capabilities, Client, ClientOptions, ErrorCode,
+    ExtendOutcome, IncludeRaw, Key, LockError, LockEvent, LockEventType, LockId, LockOptions,
+    LookupBy, ReleaseOutcome, StoredLock, Telemetry, Ttl,
+};
+
+fn key(text: &str) -> Key {
+    Key::new(text).expect("a legal key")
+}
+
+fn id() -> LockId {
+    LockId::random().expect("an id")
+}
+
+fn ttl() -> Ttl {
+    Ttl::new(Duration::from_secs(30)).expect("a legal ttl")
+}
+
+#[test]
+fn a_callback_that_hangs_delays_nobody_and_what_it_misses_is_counted() {
+    let (go, hold) = mpsc::channel::<()>();
+    let hold = Mutex::new(hold);
+    let heard = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&heard);
+    let store = Telemetry::new(MemoryBackend::new(), IncludeRaw::Never, move |_| {
+        let _ = hold.lock().map(|hold| hold.recv());
+        count.fetch_add(1, SeqCst);
+    });
+    const CALLS: usize = 5000;
+    for _ in 0..CALLS {
+        assert!(!store.is_locked(&key("k"), None).expect("an answer"));
+    }
+    let dropped = usize::try_from(store.dropped()).expect("a number");
+    assert!(dropped > 0 && dropped < CALLS, "{dropped}");
+    assert_eq!(heard.load(SeqCst), 0);
+    // Set free, it is told what was kept for it, also when the store is gone.
+    drop(go);
+    drop(store);
+    eventually("the rest", || heard.load(SeqCst) == CALLS - dropped);
+}
+
+#[test]
+fn a_callback_or_predicate_that_panics_is_called_again() {
+    let heard = Arc::new(AtomicUsize::new(0));
+    let (first, second) = (Arc::clone(&heard), Arc::clone(&heard));
+    let callback = move |_: &LockEvent| {
+        first.fetch_add(1, SeqCst);
+        panic!("planted");
+    };
+    let store = Telemetry::new(MemoryBackend::new(), IncludeRaw::Never, callback);
+    let predicate = IncludeRaw::When(Arc::new(move |_| {
+        second.fetch_add(1, SeqCst);
+        panic!("planted");
+    }));
+    let other = Telemetry::new(MemoryBackend::new(), predicate, |_| {});
+    for n in 1..=3 {
+        assert!(!store.is_locked(&key("k"), None).expect("an answer"));
+        assert!(!other.is_locked(&key("k"), None).expect("an answer"));
+        eventually("both", || heard.load(SeqCst) == 2 * n);
+    }
+}
+
+#[test]
+fn trouble_is_an_event_without_a_reason_and_an_expired_lock_has_one() {
+    let clock = ManualClock::new();
+    let memory = MemoryBackend::with_clock(&clock);
+    let (tell, told) = mpsc::channel();
+    let tell = Mutex::new(tell);
+    let store = Telemetry::new(memory.clone(), IncludeRaw::Always, move |e: &LockEvent| {
+        let tell = tell.lock().expect("not poisoned");
+        tell.send(e.clone()).expect("somebody who listens");
+    });
+    let (mine, k) = (id(), key("secret"));
+    for verb in [Verb::Acquire, Verb::IsLocked] {
+        memory.once(verb, Fault::Refuse(ErrorCode::ServiceUnavailable));
+    }
+    assert!(store.acquire(&k, &mine, ttl(), None).is_err());
+    assert!(store.is_locked(&k, None).is_err());
+    let _ = store.acquire(&k, &mine, ttl(), None).expect("a grant");
+    clock.advance(Duration::from_secs(60));
+    let _ = store.extend(&mine, ttl(), None).expect("an answer");
+    let _ = store.release(&mine, None).expect("an answer");
+    let events: Vec<LockEvent> = (0..5)
+        .map(|_| told.recv_timeout(PATIENCE).expect("an event"))
+        .collect();
+    let trace: Vec<_> = events.iter().map(|e| (e.kind, e.ok, e.reason)).collect();
+    assert_eq!(
+        trace,
+        [
+            (LockEventType::Acquire, false, None),
+            (LockEventType::IsLocked, false, None),
+            (LockEventType::Acquire, true, None),
+            (LockEventType::Extend, false, Some("expired")),
+            (LockEventType::Release, false, Some("expired")),
+        ]
+    );
+    assert_eq!(events[0].key.as_deref(), Some("secret"));
+    assert_eq!(events[3].lock_id.as_deref(), Some(mine.as_str()));
+    for event in &events {
+        let shown = format!("{event:?}");
+        assert!(!shown.contains("secret") && !shown.contains(mine.as_str()));
+    }
+}
+
+/// A store that counts its clean-ups.
+struct Counting(MemoryBackend, Arc<AtomicUsize>);
+
+impl Backend for Counting {
+    fn acquire(
+        &self,
+        key: &Key,
+        id: &LockId,
+        ttl: Ttl,
+        cancel: Option<&CancelToken>,
+    ) -> Result<AcquireOutcome, LockError> {
+        self.0.acquire(key, id, ttl, cancel)
+    }
+
+    fn release(
+        &self,
+        id: &LockId,
+        cancel: Option<&CancelToken>,
+    ) -> Result<ReleaseOutcome, LockError> {
+        self.0.release(id, cancel)
+    }
+
+    fn extend(
+        &self,
+        id: &LockId,
+        ttl: Ttl,
+        cancel: Option<&CancelToken>,
+    ) -> Result<ExtendOutcome, LockError> {
+        self.0.extend(id, ttl, cancel)
+    }
+
+    fn is_locked(&self, key: &Key, cancel: Option<&CancelToken>) -> Result<bool, LockError> {
+        self.0.is_locked(key, cancel)
+    }
+
+    fn find(
+        &self,
+        by: LookupBy<'_>,
+        cancel: Option<&CancelToken>,
+    ) -> Result<Option<StoredLock>, LockError> {
+        self.0.find(by, cancel)
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
+    }
+
+    fn purge_expired(&self, _: u32, _: Option<&CancelToken>) -> Result<u64, LockError> {
+        self.1.fetch_add(1, SeqCst);
+        panic!("planted: a clean-up is nobody's business");
+    }
+}
+
+#[test]
+fn a_clean_up_runs_now_and_then_and_is_nobodys_trouble() {
+    let clock = ManualClock::new();
+    let count = Arc::new(AtomicUsize::new(0));
+    let store = Counting(MemoryBackend::with_clock(&clock), Arc::clone(&count));
+    let options = ClientOptions::new()
+        .clock(&clock)
+        .cleanup_in_is_locked(true);
+    let client = Client::with_backend_and(store, &options).expect("legal options");
+    clock.advance(Duration::from_secs(10));
+    for wanted in 1..=3 {
+        for _ in 0..50 {
+            assert!(!client.is_locked(&key("k"), None).expect("an answer"));
+        }
+        eventually("a clean-up", || count.load(SeqCst) >= wanted);
+        // More of them would be on their way by now, as a rule.
+        std::thread::sleep(Duration::from_millis(20));
+        assert_eq!(count.load(SeqCst), wanted, "one in a second");
+        clock.advance(Duration::from_secs(1));
+    }
+}
+
+#[test]
+fn a_fence_near_its_limit_warns_and_one_at_its_limit_fails() {
+    let (tx, rx) = mpsc::channel();
+    let tx = Mutex::new(tx);
+    let kit = kit_with(
+        ClientOptions::new().on_warning(move |w| drop(tx.lock().map(|tx| tx.send(w.to_owned())))),
+    );
+    kit.store
+        .set_fence_counter("k", 90_000_000_000_000)
+        .expect("a key");
+    drop(kit.lock());
+    let warning = rx.recv_timeout(PATIENCE).expect("a warning");
+    assert!(warning.contains(&syncguard::hash_key("k")), "{warning}");
+    kit.store
+        .set_fence_counter("k", 900_000_000_000_000)
+        .expect("a key");
+    assert_eq!(
+        kit.client.lock("k").expect_err("at the limit").code(),
+        ErrorCode::Internal
+    );
+    assert!(!kit.is_locked());
+}
+
+#[test]
+fn cleanup_removes_dead_locks_and_changes_no_answer() {
+    let kit = kit_with(ClientOptions::new().cleanup_in_is_locked(true));
+    std::mem::forget(kit.lock_with(LockOptions::new().no_heartbeat()));
+    assert!(kit.is_locked());
+    kit.clock.advance(TTL + Duration::from_millis(1500));
+    // A clean-up of this call's own, to be certain that one has looked: those that `is_locked` asks for run when they run.
+    assert_eq!(kit.client.purge_expired(10, None).expect("an answer"), 0);
+    assert!(!kit.is_locked());
+    assert_eq!(
+        kit.store.stored(),
+        1,
+        "dead, but not for long enough to be removed"
+    );
+    eventually("the clean-up", || {
+        kit.clock.advance(Duration::from_secs(2));
+        assert!(!kit.is_locked());
+        kit.store.stored() == 0
+    });
+    assert_eq!(kit.lock().fence().get(), 2, "the counter outlives the lock");
+}
+
+const SPEAK: &str = "SYNCGUARD_TEST_SPEAK";
+
+/// Not a test of its own: what the next one runs, to see what it writes.
+#[test]
+fn speak() {
+    if std::env::var_os(SPEAK).is_none() {
+        return;
+    }
+    let store = MemoryBackend::new();
+    let client = Client::with_backend(store.clone());
+    store
+        .set_fence_counter("secret key", 90_000_000_000_000)
+        .expect("a key");
+    let guard = client.lock_with("secret key", &LockOptions::new().no_heartbeat());
+    let guard = guard.expect("a lock");
+    println!("id {}", guard.lock_id().as_str());
+    store.always(Verb::Release, Fault::Refuse(ErrorCode::ServiceUnavailable));
+    drop(guard);
+    // The warning is written by a thread of the library. It ends when it has no more to do.
+    eventually("the warning's thread", || {
+        support::threads_named("syncguard-call") == 0
+    });
+}
+
+#[test]
+fn without_hooks_stderr_is_told_and_no_secret_is() {
+    let spoken = Command::new(std::env::current_exe().expect("this binary"))
+        .args(["--exact", "speak", "--nocapture"])
+        .env(SPEAK, "1")
+        .env("SYNCGUARD_DEBUG", "true")
+        .output()
+        .expect("a process");
+    assert!(spoken.status.success(), "{spoken:?}");
+    let (said, told) = (
+        String::from_utf8_lossy(&spoken.stdout),
+        String::from_utf8_lossy(&spoken.stderr),
+    );
+    let id = said.lines().find_map(|l| l.split_once("id ")?.1.get(..22));
+    let id = id.expect("its id");
+    let warned = format!("#{}", syncguard::hash_key("secret key"));
+    assert!(
+        told.contains("fence counter") && told.contains(&warned),
+        "{told}"
+    );
+    assert!(told.contains("could not be released (drop)"), "{told}");
+    assert!(!told.contains("secret key") && !told.contains(id), "{told}");
+}

@@ -42,7 +42,6 @@ pub(crate) struct Opened {
 ///     postgres://user:password@host[:port]/db[?sslmode=verify-full]         or postgresql://
 ///     sqlite:/path/to/file                                a ? or % in the path as %3F or %25
 ///
-///
 /// @param url      the URL, copied.
 /// @param url_len  its length in bytes, or `SYNCGUARD_NUL`.
 /// @param options  NULL for all defaults.

@@ -59,7 +59,10 @@ fn the_header_names_the_packages_version() {
 #[test]
 fn the_header_says_what_is_undefined_and_what_is_shared() {
     let header = fs::read_to_string(include().join("syncguard.h")).expect("the header");
-    let words: Vec<&str> = header.split([' ', '\n', '*']).filter(|w| !w.is_empty()).collect();
+    let words: Vec<&str> = header
+        .split([' ', '\n', '*'])
+        .filter(|w| !w.is_empty())
+        .collect();
     let text = words.join(" ");
     for promise in [
         "Nothing here may be called from a signal handler: that is undefined.",

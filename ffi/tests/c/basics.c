@@ -294,6 +294,7 @@ static void older_and_newer_structs(void) {
     char beyond[64];
   } client_newer = {SYNCGUARD_CLIENT_OPTIONS_INIT, {0}};
   syncguard_guard *guard = NULL;
+  client_newer.ours = patient();
   client_newer.ours.struct_size = sizeof client_newer;
   EXPECT(OK, syncguard_client_open(URL, NUL, &client_newer.ours, &client, &err));
   lock_newer.ours.struct_size = sizeof lock_newer;

@@ -224,7 +224,7 @@ static void data_is_finalized_on_every_path(void) {
   CHECK(read_int(&null_finalized) == 1);
 
   /* The client's. */
-  syncguard_client_options copts = SYNCGUARD_CLIENT_OPTIONS_INIT;
+  syncguard_client_options copts = patient();
   syncguard_client *c = NULL;
   copts.user_data = &s;
   copts.user_data_free = finalize;
@@ -262,7 +262,7 @@ static void on_event(void *data, const syncguard_event *event) {
 
 static void events_tell_everything(int raw, const char *wanted) {
   struct seen seen = {0};
-  syncguard_client_options options = SYNCGUARD_CLIENT_OPTIONS_INIT;
+  syncguard_client_options options = patient();
   syncguard_client *client = NULL;
   syncguard_acquired a, b;
   syncguard_lock_info info;
@@ -311,7 +311,7 @@ static void failed_releases_are_told(void) {
     char url[512], moved[600], lock_id[23];
     snprintf(url, sizeof url, "%s.broken%d", URL, own);
     snprintf(moved, sizeof moved, "%s.moved", url + 7);
-    syncguard_client_options copts = SYNCGUARD_CLIENT_OPTIONS_INIT;
+    syncguard_client_options copts = patient();
     syncguard_client *client = NULL;
     copts.on_release_error = on_release_error;
     copts.user_data = &of_client;

@@ -77,9 +77,17 @@ static inline void pause_ms(long ms) {
 
 static const char *URL;
 
+/* For what must succeed, or fail for its own reason, on a machine that is busy with something else. */
+static inline syncguard_client_options patient(void) {
+  syncguard_client_options options = SYNCGUARD_CLIENT_OPTIONS_INIT;
+  options.connect_timeout_ms = options.operation_timeout_ms = options.dispose_timeout_ms = 60000;
+  return options;
+}
+
 static inline syncguard_client *open_client(void) {
+  syncguard_client_options options = patient();
   syncguard_client *client = NULL;
-  EXPECT(OK, syncguard_client_open(URL, NUL, NULL, &client, &err));
+  EXPECT(OK, syncguard_client_open(URL, NUL, &options, &client, &err));
   CHECK(client != NULL);
   EXPECT(OK, syncguard_client_setup_schema(client, NULL, &err));
   return client;

@@ -46,7 +46,7 @@ static void a_child_answers_errors_and_sends_nothing(void) {
   syncguard_guard *guard = lock(client, "parent's");
   pid_t child = fork();
   if (child == 0) {
-    alarm(60);
+    alarm(600);
     child_uses_all(client, guard);
     syncguard_guard_free(guard);
     syncguard_client_free(client);
@@ -85,7 +85,7 @@ static void forks_under_load(void) {
   for (int i = 0; i < 20; i++) {
     pid_t child = fork();
     if (child == 0) {
-      alarm(60);
+      alarm(600);
       child_uses_all(client, guard);
       syncguard_guard_free(guard);
       syncguard_client_free(client);

@@ -27,7 +27,7 @@ static void limit(int what, rlim_t soft) {
 static int in_child(void (*body)(void)) {
   pid_t child = fork();
   if (child == 0) {
-    alarm(120);
+    alarm(900);
     if (geteuid() == 0) {
       if (setgid(65534) != 0 || setuid(65534) != 0) {
         fprintf(stderr, "   goes on as root\n");
@@ -105,7 +105,8 @@ static void without_descriptors(void) {
   CHECK(lowest >= 0 && close(lowest) == 0);
   limit(RLIMIT_NOFILE, (rlim_t)lowest);
 
-  EXPECT(OK, syncguard_client_open(URL, NUL, NULL, &other, &err));
+  syncguard_client_options options = patient();
+  EXPECT(OK, syncguard_client_open(URL, NUL, &options, &other, &err));
   syncguard_error *err = NULL;
   syncguard_status status = syncguard_try_lock(other, "other", NUL, NULL, &guard, &err);
   CHECK(status == SYNCGUARD_STATUS_RATE_LIMITED || status == SYNCGUARD_STATUS_SERVICE_UNAVAILABLE);

@@ -4,7 +4,7 @@
 static int on(const char *backend) { return strncmp(URL, backend, strlen(backend)) == 0; }
 
 static syncguard_client *with_prefix(const char *prefix) {
-  syncguard_client_options options = SYNCGUARD_CLIENT_OPTIONS_INIT;
+  syncguard_client_options options = patient();
   syncguard_client *client = NULL;
   options.key_prefix = prefix;
   EXPECT(OK, syncguard_client_open(URL, NUL, &options, &client, &err));
@@ -34,7 +34,7 @@ static void prefixes(void) {
   prefix[1000] = 0;
   const char *bad[] = {"fence", "a:fence", "fence:a", "id", "a:id:", "\xff", "\xed\xa0\x80", prefix};
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-    syncguard_client_options options = SYNCGUARD_CLIENT_OPTIONS_INIT;
+    syncguard_client_options options = patient();
     syncguard_client *client = (syncguard_client *)&client;
     options.key_prefix = bad[i];
     EXPECT(IA, syncguard_client_open(URL, NUL, &options, &client, &err));
@@ -86,7 +86,7 @@ static void a_key_that_is_the_hash_of_another(void) {
 }
 
 static syncguard_status open_tables(const char *table, const char *fences, syncguard_client **client) {
-  syncguard_client_options options = SYNCGUARD_CLIENT_OPTIONS_INIT;
+  syncguard_client_options options = patient();
   syncguard_error *err = NULL;
   options.table_name = table;
   options.fence_table_name = fences;

@@ -11,10 +11,10 @@
 
 #include <pthread.h>
 
-static syncguard_client_options options = SYNCGUARD_CLIENT_OPTIONS_INIT;
+static syncguard_client_options options;
 static syncguard_client *C;
 static const char *KEY = "k", *SAYS = "", *HIDES;
-static long timeout = 5000;
+static long timeout = 60000;
 
 static pthread_mutex_t M = PTHREAD_MUTEX_INITIALIZER;
 static char warnings[8192];
@@ -72,7 +72,7 @@ static void answered(const char *what, const char *wanted, syncguard_status got,
   } while (0)
 
 static void open_it(const char *wanted) {
-  options.operation_timeout_ms = (uint32_t)timeout;
+  options.connect_timeout_ms = options.operation_timeout_ms = (uint32_t)timeout;
   options.on_warning = on_warning;
   C = (syncguard_client *)&C;
   ASK(wanted, syncguard_client_open(URL, NUL, &options, &C, &err));
@@ -214,6 +214,7 @@ static void obey(const char *word) {
 
 int main(int argc, char **argv) {
   BEGIN;
+  options = patient();
   for (int i = 2; i < argc; i++) {
     obey(argv[i]);
   }

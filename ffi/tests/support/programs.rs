@@ -39,7 +39,10 @@ pub fn sanitized(name: &str) -> Command {
 pub fn contend(url: &str) {
     const FOR: Duration = Duration::from_secs(5);
     let c = program("contend", "plain", &[]);
-    let client = rust_syncguard::Client::open(url).expect("a client");
+    let patient = rust_syncguard::ClientOptions::new()
+        .connect_timeout(Duration::from_secs(60))
+        .operation_timeout(Duration::from_secs(60));
+    let client = rust_syncguard::Client::open_with(url, &patient).expect("a client");
     client.setup_schema().expect("a schema");
     let other = {
         let url = url.to_owned();

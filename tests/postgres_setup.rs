@@ -427,10 +427,30 @@ fn wrong_tables_are_refused_with_the_reason() {
             assert_eq!(error.code(), ErrorCode::InvalidArgument, "{name}: {error}");
             assert!(error.message().contains(reason), "{name}: {error}");
         }
+        let error = store
+            .acquire(&key("k"), &id(), ttl(1), None)
+            .expect_err(name);
+        assert_eq!(error.code(), ErrorCode::InvalidArgument, "{name}: {error}");
         assert!(
-            store.acquire(&key("k"), &id(), ttl(1), None).is_err(),
-            "{name}"
+            error.message().contains("setup_schema()"),
+            "{name}: {error}"
         );
+    }
+    // Tables that were right once.
+    let store = set_up(&server, "wronged");
+    let grant = take(&store, "k");
+    server.sql("ALTER TABLE wronged.syncguard_locks RENAME COLUMN expires_at_ms TO expires");
+    for error in [
+        store.acquire(&key("k"), &id(), ttl(1), None).map(drop),
+        store.extend(&grant.lock_id, ttl(1), None).map(drop),
+        store.release(&grant.lock_id, None).map(drop),
+        store.is_locked(&key("k"), None).map(drop),
+        store.check(None).map(drop),
+    ] {
+        let error = error.expect_err("a column is missing");
+        assert_eq!(error.code(), ErrorCode::InvalidArgument, "{error}");
+        assert!(error.message().contains("expires_at_ms"), "{error}");
+        assert!(!error.may_have_applied(), "{error}");
     }
 }
 

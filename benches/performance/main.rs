@@ -5,7 +5,9 @@
 mod callers;
 mod chart;
 mod contenders;
+mod distance;
 mod handoff;
+mod longrun;
 mod machine;
 mod memory;
 mod paired;
@@ -26,9 +28,9 @@ mod worker;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use callers::{Caller, Contender, Verbs};
+use callers::Contender;
 use contenders::Running;
 use pin::{Cores, Place};
 use plan::Plan;
@@ -195,12 +197,22 @@ fn run(bench: &mut Bench) -> Result<(), String> {
         let text = format!(
             "One acquire and one release, one caller, client and server on one core: floor, verbs and `lock()` in one thread, \
              a cycle of each in turn, {} rounds of {} cycles. The floor sends the bytes the library sends, recorded from it, on a blocking \
-             socket with one write and one read per call; for SQLite it runs the same statements. Ratios are medians of the rounds' ratios.",
+             socket with one write and one read per call; for SQLite it runs the same statements. Unix sockets, unless the row says TCP; \"0.2 ms \
+             each way\" is a relay that keeps every message as long as the network of a data centre would (a tenth of the cycles). Ratios are medians of the rounds' ratios.",
             plan.paired_rounds, plan.paired_cycles
         );
         bench.page.prose(&text);
         let mut rows = Vec::new();
-        let stores: [(&str, &Server<'_>, String, &[&str]); 6] = [
+        let far = distance::Relay::start(
+            &on_tmpfs.postgres_socket(),
+            on_tmpfs.port,
+            Duration::from_micros(200),
+        )?;
+        let tcp = format!(
+            "postgres://postgres@/postgres?host=127.0.0.1&port={}",
+            on_tmpfs.port
+        );
+        let stores: [(&str, &Server<'_>, String, &[&str]); 8] = [
             (
                 "Redis",
                 &redis_server,
@@ -223,6 +235,18 @@ fn run(bench: &mut Bench) -> Result<(), String> {
                 "Postgres on tmpfs, across cores",
                 &tmpfs_server,
                 on_tmpfs.postgres_url(),
+                &["floor", "verbs", "lock", "eight-trips"],
+            ),
+            (
+                "Postgres on tmpfs, TCP across cores",
+                &tmpfs_server,
+                tcp,
+                &["floor", "verbs", "lock", "eight-trips"],
+            ),
+            (
+                "Postgres on tmpfs, 0.2 ms each way across cores",
+                &tmpfs_server,
+                far.url(),
                 &["floor", "verbs", "lock", "eight-trips"],
             ),
             (
@@ -252,7 +276,13 @@ fn run(bench: &mut Bench) -> Result<(), String> {
             };
             server.pin(&bench.cores, place);
             pin::me(&bench.cores.client(place));
-            let rounds = paired::rounds(bench, kinds, &url);
+            // Where every trip takes half a millisecond, a tenth of the cycles takes as long.
+            let cycles = if name.contains("each way") {
+                bench.plan.paired_cycles.div_ceil(10)
+            } else {
+                bench.plan.paired_cycles
+            };
+            let rounds = paired::rounds(bench, kinds, &url, cycles);
             pin::me(&bench.cores.client(Place::Apart));
             let Some(rounds) = bench.tried(name, rounds) else {
                 continue;
@@ -522,54 +552,8 @@ fn run(bench: &mut Bench) -> Result<(), String> {
     }
 
     if bench.wants("longrun") {
-        let (cycles, edge) = bench.plan.long_run;
-        bench.page.heading(2, "One key for a long time");
-        tmpfs_server.pin(&bench.cores, Place::Together);
-        pin::me(&bench.cores.client(Place::Together));
-        let result = long_run(
-            &on_tmpfs.postgres_url(),
-            &on_tmpfs.postgres_socket(),
-            cycles,
-            edge,
-        );
-        pin::me(&bench.cores.client(Place::Apart));
-        if let Some([first, last, new]) = bench.tried("the long run", result) {
-            let text = format!(
-                "{} cycles on one key, Postgres on tmpfs: the first {} at {} per second, the last at {}; new tables, in turn with the last, at {}.",
-                number(cycles as f64),
-                number(edge as f64),
-                number(first),
-                number(last),
-                number(new)
-            );
-            bench.page.prose(&text);
-            let part = Figure {
-                median: last / first,
-                low: last / first,
-                high: last / first,
-            };
-            bench.target(
-                &format!(
-                    "Postgres: last {} of {} cycles ÷ first",
-                    number(edge as f64),
-                    number(cycles as f64)
-                ),
-                "≥ 0.8",
-                part,
-                part.median >= 0.8,
-            );
-            let part = Figure {
-                median: last / new,
-                low: last / new,
-                high: last / new,
-            };
-            bench.target(
-                "Postgres: the same ÷ new tables at the same time",
-                "≥ 0.8",
-                part,
-                part.median >= 0.8,
-            );
-        }
+        let (url, socket) = (on_tmpfs.postgres_url(), on_tmpfs.postgres_socket());
+        longrun::measure(bench, &tmpfs_server, &url, &socket);
     }
 
     if bench.wants("memory") {
@@ -598,7 +582,10 @@ fn head(bench: &mut Bench, versions: &[(&str, &String)], disk: &Path, memory: &P
     for (name, version) in versions {
         rows.push(vec![(*name).to_owned(), (*version).clone()]);
     }
-    rows.push(vec!["sockets".to_owned(), "unix, for everybody".to_owned()]);
+    rows.push(vec![
+        "sockets".to_owned(),
+        "unix, for everybody, unless a row says TCP".to_owned(),
+    ]);
     rows.push(vec!["pinned".to_owned(), bench.cores.describe()]);
     for (name, dir) in [("fdatasync on disk", disk), ("fdatasync on tmpfs", memory)] {
         let shown = machine::fsync(dir).map_or_else(|e| e, |f| format!("{} µs", f.show()));
@@ -700,36 +687,6 @@ fn guards(bench: &mut Bench, url: &str, server: &Server<'_>) {
         &["guards", "heartbeat", "bytes per guard", "threads"],
         &rows,
     );
-}
-
-/// Cycles per second: the first, the last, and of new tables in turn with the last, because a machine may change in between.
-fn long_run(url: &str, socket: &Path, cycles: usize, edge: usize) -> Result<[f64; 3], String> {
-    const PARTS: usize = 10;
-    let text = |e: syncguard::LockError| e.to_string();
-    let mut old = Verbs::new(Client::open(url).map_err(text)?, "bench-long")?;
-    pgraw::Session::open(socket)?.simple("CREATE SCHEMA fresh")?;
-    let options = ClientOptions::new().schema("fresh");
-    let fresh = Client::open_with(url, &options).map_err(text)?;
-    fresh.setup_schema().map_err(text)?;
-    let mut fresh = Verbs::new(fresh, "bench-long")?;
-    let time = |caller: &mut Verbs<Client>, n: usize| -> Result<f64, String> {
-        let begun = Instant::now();
-        for _ in 0..n {
-            caller.acquire()?;
-            caller.release()?;
-        }
-        Ok(begun.elapsed().as_secs_f64())
-    };
-    time(&mut old, edge / 10)?;
-    time(&mut fresh, edge / 10)?;
-    let first = time(&mut old, edge)?;
-    time(&mut old, cycles.saturating_sub(2 * edge))?;
-    let (mut last, mut new) = (0.0, 0.0);
-    for _ in 0..PARTS {
-        last += time(&mut old, edge / PARTS)?;
-        new += time(&mut fresh, edge / PARTS)?;
-    }
-    Ok([first, last, new].map(|seconds| edge as f64 / seconds))
 }
 
 /// A plain loop of one contender, for a profiler.

@@ -7,18 +7,19 @@ use super::callers::{Caller, Contender};
 use super::stats::{at, sorted};
 
 /// For each contender the median cycle of each round, in microseconds.
-pub fn rounds(bench: &Bench, kinds: &[&str], url: &str) -> Result<Vec<Vec<f64>>, String> {
+pub fn rounds(
+    bench: &Bench,
+    kinds: &[&str],
+    url: &str,
+    cycles: usize,
+) -> Result<Vec<Vec<f64>>, String> {
     let mut callers = Vec::new();
     for (n, kind) in kinds.iter().enumerate() {
         let contender = Contender::new(kind, url)?;
         // Every one has a key of its own, and so does its neighbour.
         callers.push(contender.crowd(n + 1)?.pop().ok_or("no caller")?);
     }
-    interleave(
-        &mut callers,
-        bench.plan.paired_rounds,
-        bench.plan.paired_cycles,
-    )
+    interleave(&mut callers, bench.plan.paired_rounds, cycles)
 }
 
 pub fn interleave(

@@ -2,15 +2,15 @@
 
 use std::collections::HashMap;
 use std::io::{BufReader, Read, Write};
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use syncguard::LockId;
 
 use super::callers::{Caller, ids};
+use super::distance::{self, Stream};
 
 pub struct Session {
-    stream: BufReader<UnixStream>,
+    stream: BufReader<Box<dyn Stream>>,
     prepared: HashMap<&'static str, String>,
     out: Vec<u8>,
 }
@@ -19,7 +19,7 @@ pub type Rows = Vec<Vec<Option<String>>>;
 
 impl Session {
     pub fn open(socket: &Path) -> Result<Self, String> {
-        let stream = UnixStream::connect(socket).map_err(|e| format!("Postgres: {e}"))?;
+        let stream = distance::connect(socket).map_err(|e| format!("Postgres: {e}"))?;
         let mut session = Self {
             stream: BufReader::with_capacity(16 * 1024, stream),
             prepared: HashMap::new(),

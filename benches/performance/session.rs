@@ -1,10 +1,10 @@
 //! The floor: what the library says to the server, said again without the library.
 //!
 //! A relay between the library and the server writes down one steady cycle byte for byte. The floor sends these bytes on a
-//! blocking unix socket, with one write and one read per call, and puts in another lock id each time.
+//! blocking socket, with one write and one read per call, and puts in another lock id each time.
 
 use std::io::{Read, Write};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +14,7 @@ use syncguard::{
 };
 
 use super::callers::{Caller, ids};
+use super::distance::{self, Stream};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
@@ -143,7 +144,7 @@ impl Recording {
     pub fn open(self: &Arc<Self>, socket: &Path, number: usize) -> Result<Replay, String> {
         let mut replay = Replay {
             recording: Arc::clone(self),
-            stream: UnixStream::connect(socket).map_err(|e| e.to_string())?,
+            stream: distance::connect(socket).map_err(|e| e.to_string())?,
             acquire: Patched::default(),
             release: Patched::default(),
             ids: ids()?,
@@ -195,7 +196,7 @@ impl Patched {
 /// A caller that has no library.
 pub struct Replay {
     recording: Arc<Recording>,
-    stream: UnixStream,
+    stream: Box<dyn Stream>,
     acquire: Patched,
     release: Patched,
     ids: Vec<LockId>,
@@ -362,12 +363,12 @@ type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 /// Passes one connection on and writes down who said what. The library waits for every answer, so turns are clear.
 fn relay_one(listener: &UnixListener, server: &Path) -> std::io::Result<Pairs> {
     let (mut client, _) = listener.accept()?;
-    let mut server = UnixStream::connect(server)?;
+    let mut server = distance::connect(server)?;
     let mut pairs: Pairs = Vec::new();
     let mut buffer = vec![0; 64 * 1024];
-    let short = Some(Duration::from_millis(1));
-    client.set_read_timeout(short)?;
-    server.set_read_timeout(short)?;
+    let short = Duration::from_millis(1);
+    client.limit_reads(short)?;
+    server.limit_reads(short)?;
     loop {
         match client.read(&mut buffer) {
             Ok(0) => return Ok(pairs),

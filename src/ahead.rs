@@ -55,9 +55,9 @@ mod tests {
         when_ahead(hook(), || {});
         ahead();
         assert_eq!(count.get(), 1, "a store that does not tell");
-        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            when_ahead(hook(), || std::panic::resume_unwind(Box::new(())));
-        }));
+        crate::callbacks::guarded(|| {
+            when_ahead(hook(), || std::panic::resume_unwind(Box::new(())))
+        });
         ahead();
         assert_eq!(count.get(), 1, "a store that panics");
     }

@@ -413,3 +413,40 @@ fn a_restart_of_postgres_is_waited_out() {
     eventually("a release", || guard.release().is_ok());
     assert_eq!(waiter.join().expect("no panic").expect("the lock"), 2);
 }
+
+/// Two clients with four callers each who all want one lock and do not poll: a call that is lost would cost minutes.
+fn no_call_is_lost(clients: &(Client, Client)) {
+    let begun = Instant::now();
+    std::thread::scope(|scope| {
+        for client in [&clients.0, &clients.1] {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..40 {
+                        drop(client.lock_with("k", &patient()).expect("the lock"));
+                    }
+                });
+            }
+        }
+    });
+    let took = begun.elapsed();
+    assert!(took < PATIENCE * 5, "{took:?}");
+}
+
+#[test]
+fn no_call_of_redis_is_lost() {
+    let server = RedisServer::start(&[]);
+    no_call_is_lost(&clients(&server.url()));
+}
+
+#[test]
+fn no_call_of_postgres_is_lost() {
+    let server = Server::start(&[]);
+    no_call_is_lost(&postgres(&server, &server.url(), "many"));
+}
+
+#[test]
+fn no_call_of_sqlite_is_lost() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let url = format!("sqlite:{}", folder.path().join("locks.db").display());
+    no_call_is_lost(&clients(&url));
+}

@@ -122,10 +122,12 @@ impl Recording {
         replaced(&request, self.id.as_bytes(), id.as_bytes())
     }
 
-    /// The same with another name of the same length in everything that is sent; an error if the release does not have it.
+    /// The same with another name of the same length in everything that is sent; an error if it is nowhere. A release may name it, or
+    /// what was prepared before.
     pub fn with_release(&self, from: &[u8], to: &[u8]) -> Result<Self, String> {
-        if from.len() != to.len() || places(&self.release.request, from).is_empty() {
-            return Err("the recorded release does not name what it should".to_owned());
+        let mut all = self.setup.iter().chain([&self.release]);
+        if from.len() != to.len() || all.all(|e| places(&e.request, from).is_empty()) {
+            return Err("what was recorded does not name the release".to_owned());
         }
         let other = |exchange: &Exchange| Exchange {
             request: replaced(&exchange.request, from, to),

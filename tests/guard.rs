@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use kit::{Kit, THIRD, TTL, counter, kit, kit_with};
 use support::{PATIENCE, best_of_three, eventually};
-use syncguard::testkit::{Fault, ManualClock, MemoryBackend, Verb};
+use syncguard::testkit::{Fault, MemoryBackend, Verb};
 use syncguard::{
     AcquireOutcome, Backend, CancelToken, Capabilities, Client, ClientOptions, ErrorCode,
     ExtendOutcome, Guard, Key, LockError, LockId, LockOptions, LookupBy, ReleaseOutcome,
@@ -222,23 +222,49 @@ fn an_extend_of_unknown_outcome_counts_as_the_shorter_lease() {
 
 #[test]
 fn an_answer_that_comes_after_the_deadline_revives_nothing() {
-    let clock = ManualClock::new();
-    let (answer, hold) = mpsc::channel();
-    let store = MemoryBackend::with_clock(&clock);
-    let late = Late(store.clone(), Mutex::new(hold));
-    let client = Client::with_backend_and(late, &ClientOptions::new().clock(&clock));
-    let options = LockOptions::new().no_heartbeat();
-    let guard = client.expect("legal options").lock_with("k", &options);
-    let guard = Arc::new(guard.expect("a free lock"));
+    let (kit, answer) = late();
+    let guard = Arc::new(kit.lock_with(LockOptions::new().no_heartbeat()));
     let other = Arc::clone(&guard);
     let extend = std::thread::spawn(move || other.extend(TTL));
-    eventually("the extend in flight", || store.calls(Verb::Extend) == 1);
-    clock.advance(TTL);
+    eventually("the extend in flight", || {
+        kit.store.calls(Verb::Extend) == 1
+    });
+    kit.clock.advance(TTL);
     answer.send(()).expect("somebody who waits");
     assert!(!extend.join().expect("no panic").expect("an answer"));
     assert!(guard.is_lost() && guard.remaining().is_zero());
-    let stored = store.is_locked(&Key::new("k").expect("a key"), None);
-    assert!(stored.expect("an answer"), "the store has extended it");
+    assert!(kit.is_locked(), "the store has extended it");
+}
+
+#[test]
+fn a_release_is_not_sent_beside_an_extend() {
+    let (kit, answer) = late();
+    let guard = Arc::new(kit.lock());
+    let (one, other) = (Arc::clone(&guard), Arc::clone(&guard));
+    let extend = std::thread::spawn(move || one.extend(TTL));
+    eventually("the extend in flight", || {
+        kit.store.calls(Verb::Extend) == 1
+    });
+    // The store might execute the extend after the release and, were it another store than ours, bring the lock back.
+    let release = std::thread::spawn(move || other.release());
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(kit.store.calls(Verb::Release), 0);
+    answer.send(()).expect("somebody who waits");
+    assert!(release.join().expect("no panic").expect("an answer"));
+    assert!(!extend.join().expect("no panic").expect("an answer"));
+    assert!(!kit.is_locked());
+}
+
+/// A kit whose extends are answered when something is sent.
+fn late() -> (Kit, mpsc::Sender<()>) {
+    let mut kit = kit();
+    let (answer, hold) = mpsc::channel();
+    let options = ClientOptions::new()
+        .clock(&kit.clock)
+        .operation_timeout(PATIENCE);
+    let store = Late(kit.store.clone(), Mutex::new(hold));
+    kit.client = Client::with_backend_and(store, &options).expect("legal options");
+    (kit, answer)
 }
 
 /// A store whose extends are applied at once and answered when the test says so, whatever the caller's token says.

@@ -42,9 +42,13 @@ fn a_callback_that_hangs_delays_nobody_and_what_it_misses_is_counted() {
         count.fetch_add(1, SeqCst);
     });
     const CALLS: usize = 5000;
-    for _ in 0..CALLS {
-        assert!(!store.is_locked(&key("k"), None).expect("an answer"));
-    }
+    let store = Arc::new(store);
+    let calling = std::thread::spawn({
+        let store = Arc::clone(&store);
+        move || (0..CALLS).all(|_| store.is_locked(&key("k"), None).is_ok_and(|locked| !locked))
+    });
+    eventually("the calls' end", || calling.is_finished());
+    assert!(calling.join().expect("no panic"));
     let dropped = usize::try_from(store.dropped()).expect("a number");
     assert!(dropped > 0 && dropped < CALLS, "{dropped}");
     assert_eq!(heard.load(SeqCst), 0);

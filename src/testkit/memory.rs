@@ -88,7 +88,10 @@ struct Unwatch(Arc<Shared>, u64);
 
 impl Drop for Unwatch {
     fn drop(&mut self) {
-        self.0.state.lock().watchers.remove(&self.1);
+        // In a forked child the mutex may be locked for ever.
+        if std::process::id() == self.0.pid {
+            self.0.state.lock().watchers.remove(&self.1);
+        }
     }
 }
 

@@ -6,7 +6,7 @@ mod support;
 
 use std::time::Duration;
 
-use support::{Server, id, key, set_up, take, ttl, wait_for};
+use support::{Disguise, Server, id, key, set_up, take, ttl, wait_for};
 use syncguard::*;
 
 fn options(schema: &str) -> ClientOptions {
@@ -89,6 +89,7 @@ fn stronger_durability_is_not_weakened() {
         "synchronous_commit=local",
     ]);
     set_up(&server, "s");
+    let pooler = Disguise::start(&server);
     for (role, level) in [
         ("r_apply", "remote_apply"),
         ("r_write", "remote_write"),
@@ -99,37 +100,41 @@ fn stronger_durability_is_not_weakened() {
         server.sql(&format!(
             "CREATE ROLE {role} LOGIN SUPERUSER; ALTER ROLE {role} SET synchronous_commit = {level}"
         ));
-        let store = open(
-            &server.url_of(role),
-            &options("s").operation_timeout(Duration::from_millis(800)),
-        );
-        wait_for("a connection", || store.is_locked(&key("k"), None).ok());
-        let outcome = store.acquire(&key(role), &id(), ttl(60_000), None);
-        if level == "local" {
-            assert!(
-                matches!(outcome, Ok(AcquireOutcome::Acquired(_))),
-                "{level}: {outcome:?}"
+        for url in [server.url_of(role), pooler.url_of(role)] {
+            let store = open(
+                &url,
+                &options("s").operation_timeout(Duration::from_millis(800)),
             );
-        } else {
-            let error = outcome.expect_err(level);
-            assert!(
-                error.code() == ErrorCode::NetworkTimeout && error.may_have_applied(),
-                "{level}: {error}"
-            );
+            wait_for("a connection", || store.is_locked(&key("k"), None).ok());
+            let outcome = store.acquire(&key(&url), &id(), ttl(60_000), None);
+            if level == "local" {
+                assert!(
+                    matches!(outcome, Ok(AcquireOutcome::Acquired(_))),
+                    "{level}: {outcome:?}"
+                );
+            } else {
+                let error = outcome.expect_err(level);
+                assert!(
+                    error.code() == ErrorCode::NetworkTimeout && error.may_have_applied(),
+                    "{level}: {error}"
+                );
+            }
         }
     }
     // A release does not wait, whoever has asked for what but the last.
     let admin = server.open(&options("s"));
     for role in ["r_write", "r_on", "r_off"] {
-        let grant = take(&admin, &format!("release by {role}"));
-        let store = open(&server.url_of(role), &options("s"));
-        assert!(
-            store
-                .release(&grant.lock_id, None)
-                .expect("an answer")
-                .is_released(),
-            "{role}"
-        );
+        for url in [server.url_of(role), pooler.url_of(role)] {
+            let grant = take(&admin, &format!("release by {url}"));
+            let store = open(&url, &options("s"));
+            assert!(
+                store
+                    .release(&grant.lock_id, None)
+                    .expect("an answer")
+                    .is_released(),
+                "{url}"
+            );
+        }
     }
 }
 

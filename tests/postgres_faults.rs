@@ -7,10 +7,15 @@ mod support;
 #[path = "support/proxy.rs"]
 mod proxy;
 
+#[path = "support/process.rs"]
+mod process;
+
 use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
+use process::{Stage, hear, in_child, say, wait_child};
 use proxy::{Address, Mode, Proxy};
 use support::{Disguise, Server, id, key, set_up, take, ttl, wait_for};
 use syncguard::*;
@@ -555,4 +560,68 @@ fn renewals_and_releases_have_a_connection_kept() {
         blocker.run("COMMIT");
         assert!(waiting.join().expect("a thread").is_ok());
     });
+}
+
+const URL: &str = "SYNCGUARD_TEST_URL";
+
+/// The other process of the test below.
+#[test]
+fn stage() {
+    process::play(&[("fork", fork_with_a_session)]);
+}
+
+fn fork_with_a_session(_: &Path) {
+    let url = std::env::var(URL).expect("a URL");
+    let options = options("forked").operation_timeout(Duration::from_secs(60));
+    let mut store = Some(open(&url, &options));
+    let grant = take(store.as_ref().expect("it"), "k");
+    say("holds");
+    hear();
+    let child = in_child(|| {
+        let store = store.take().expect("it");
+        for (name, verb) in VERBS {
+            let error = verb(&store, None).expect_err(name);
+            assert_eq!(error.code(), ErrorCode::Internal, "{name}: {error}");
+            assert!(!error.may_have_applied(), "{name}: {error}");
+        }
+        drop(store);
+    });
+    assert_eq!(wait_child(child), Ok(0));
+    // Nor does a child say anything that only exits.
+    let child = in_child(|| {});
+    assert_eq!(wait_child(child), Ok(0));
+    say("forked");
+    hear();
+    let store = store.expect("still the parent's");
+    assert!(
+        store
+            .release(&grant.lock_id, None)
+            .expect("an answer")
+            .is_released()
+    );
+    say("released");
+    hear();
+}
+
+#[test]
+fn a_forked_child_gets_an_error_and_leaves_the_session_alone() {
+    let server = Server::shared();
+    let admin = set_up(&server, "forked");
+    let url = format!("{}&application_name=forked", server.url());
+    let mut stage = Stage::start_with("fork", server.path(), &[(URL, Path::new(&url))]);
+    let sessions =
+        || server.sql("SELECT pid FROM pg_stat_activity WHERE application_name = 'forked'");
+    stage.expect("holds");
+    let before = sessions();
+    assert!(before.parse::<u32>().is_ok(), "one session: {before}");
+    stage.tell("fork");
+    stage.expect("forked");
+    assert_eq!(sessions(), before);
+    assert!(admin.is_locked(&key("k"), None).expect("an answer"));
+    stage.tell("release");
+    stage.expect("released");
+    assert_eq!(sessions(), before, "the parent went on with its session");
+    assert!(!admin.is_locked(&key("k"), None).expect("an answer"));
+    stage.tell("end");
+    stage.finish();
 }

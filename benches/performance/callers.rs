@@ -105,15 +105,18 @@ impl Contender {
         wait: Wait,
     ) -> Result<Vec<Box<dyn Caller>>, String> {
         let shared = self.client(count + 1)?;
-        // As many connections as callers, made now and not in the first rush.
-        let name = Key::new(key).map_err(|e| e.to_string())?;
+        // As many connections as callers, made and used now and not in the first rush: a session of Postgres takes milliseconds to
+        // make its plans, once.
         std::thread::scope(|scope| {
+            let shared = &shared;
             let looks: Vec<_> = (0..count)
-                .map(|_| scope.spawn(|| shared.is_locked(&name, None)))
+                .map(|n| {
+                    scope.spawn(move || shared.try_lock(&format!("{key}-before-{n}")).map(drop))
+                })
                 .collect();
             looks
                 .into_iter()
-                .all(|look| matches!(look.join(), Ok(Ok(_))))
+                .all(|look| matches!(look.join(), Ok(Ok(()))))
                 .then_some(())
         })
         .ok_or("the store cannot be reached")?;

@@ -453,7 +453,7 @@ fn run(bench: &mut Bench) -> Result<(), String> {
              their callers needs; {} interleaved rounds of {} ms. A handoff runs from \
              the moment a release is begun to the moment another caller knows of its grant; whoever has released comes back after that. In \
              the greedy loop everybody comes back at once: grants per caller of one round show who starves. A burst is eight callers that \
-             come together and take the lock once each. \"Default\" is what each library does if nothing is said; \"tuned\" is a try every \
+             come together, on connections that were used before, and take the lock once each. \"Default\" is what each library does if nothing is said; \"tuned\" is a try every \
              2 ms without end.",
             bench.plan.rounds,
             bench.plan.contend_time.as_millis()

@@ -10,7 +10,7 @@ TOOLS := redis-server:redis-server pgbouncer:pgbouncer pg_ctlcluster:postgresql 
 include ffi/ffi.mk
 include benches/bench.mk
 
-.PHONY: demo test lint unit model bench-check torture torture-c deps
+.PHONY: demo test lint unit model bench-check torture torture-c go-race go-oldest deps
 .DEFAULT_GOAL := demo
 
 demo:
@@ -38,12 +38,22 @@ model:
 bench-check:
 	BENCH_OWN=1 $(MAKE) --no-print-directory bench QUICK=1 >/dev/null
 
-# Hours of what `make test` does in seconds: eight threads, a million cycles each; and a million cycles of C, with what they left.
-torture: torture-c
+# Hours of what `make test` does in seconds: eight threads, a million cycles each; a million cycles of C, with what they
+# left; the Go tests five times over.
+torture: torture-c go-race
 	SYNCGUARD_TORTURE_CYCLES=1000000 $(CARGO) test --release --all-features --test redis no_two_hold_one_key -- --nocapture
 
 torture-c:
 	SYNCGUARD_CYCLES=1000000 $(CARGO) test --release --package syncguard-ffi --all-features --test stores cycles_on_redis -- --nocapture
+
+# The Go tests five times under the race detector, on all stores; `make test` runs them once.
+go-race:
+	GO_COUNT=5 $(CARGO) test -p syncguard-ffi --all-features --test go race -- --nocapture
+
+# The Go module with the oldest Go that it promises, where Debian has it (package golang-1.19-go).
+GO_OLDEST ?= /usr/lib/go-1.19/bin/go
+go-oldest:
+	GO=$(GO_OLDEST) $(CARGO) test -p syncguard-ffi --all-features --test go
 
 # Installs what is missing if it may, else says what to install.
 deps:

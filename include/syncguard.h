@@ -245,10 +245,10 @@ typedef struct syncguard_guard syncguard_guard;
 /**
  * A place in the line of a key, for callers that wait by themselves between single attempts: event loops, and languages with
  * threads of their own. `syncguard_lock` does all of this for you.
- * Make one with `syncguard_waiter_enter` before the first attempt, and try with `syncguard_waiter_try_lock` whenever it is called;
- * also when your own delay (`syncguard_retry_delay_ms`) or the holder's lease (`syncguard_waiter_lease_ms`) has passed and it is
- * first. Who is alone is called at once; of many who come together one asks the store, and they are served in the order in which
- * they came. Freeing it leaves the line and passes the turn on.
+ * `syncguard_lock_or_wait` gives one if the lock is held or others came before. Try with `syncguard_waiter_try_lock` whenever it is
+ * called; also when your own delay (`syncguard_retry_delay_ms`) or the holder's lease (`syncguard_waiter_lease_ms`) has passed and
+ * it is first. Of many who come together one asks the store, and they are served in the order in which they came. Freeing it
+ * leaves the line and passes the turn on.
  * Threads: any, also several at once.
  */
 typedef struct syncguard_waiter syncguard_waiter;
@@ -993,28 +993,30 @@ enum syncguard_status syncguard_owns(struct syncguard_client *client,
                                      struct syncguard_error **err);
 
 /**
- * Joins the line of those who want a key with this client, before the first attempt and without blocking. The store is asked to
- * call only once an attempt of the first in line has met a holder.
+ * Takes the lock of a key if nobody of this client wants it and it is free, in one attempt; else joins the line, without asking the
+ * store if others came before.
  *
- * @param key             as for `syncguard_lock`.
- * @param key_len         its length in bytes, or `SYNCGUARD_NUL`.
- * @param wake            called, on any thread, when the place becomes the first one and when the lock may have been freed. It
- *                        must return at once and must not call anything here: write to a pipe or an eventfd.
- * @param user_data       what `wake` is called with; the library's from now on, whatever the status.
- * @param user_data_free  NULL, or called exactly once, on any thread, when no call can come any more. It must not call anything
- *                        here either.
- * @param out             gets the place, which belongs to the caller and is freed with `syncguard_waiter_free`; NULL unless OK.
- * @param err             NULL, or gets an error below zero.
- * @return OK; INVALID_ARGUMENT for NULL or a bad key; INTERNAL in a forked child.
- * Threads: any. Does not wait.
+ * @param key        as for `syncguard_lock`.
+ * @param key_len    its length in bytes, or `SYNCGUARD_NUL`.
+ * @param options    NULL for all defaults.
+ * @param wake       called, on any thread, when the place becomes the first one and when the lock may have been freed, perhaps
+ *                   before this has returned. It must return at once and must not call anything here: write to a pipe or an eventfd.
+ * @param wake_data  what `wake` is called with. It must live until the place is freed, and `wake` may still be running then.
+ * @param out        gets the guard, which belongs to the caller and is freed with `syncguard_guard_free`, or NULL.
+ * @param place      gets the place, which belongs to the caller and is freed with `syncguard_waiter_free`, or NULL.
+ * @param err        NULL, or gets an error below zero.
+ * @return OK: one of the two is there, and the other is NULL; below zero as for `syncguard_try_lock`, and both are NULL. The
+ * options' `user_data` as there; with a place it was finalized.
+ * Threads: any. Blocks up to the operation timeout.
  */
-enum syncguard_status syncguard_waiter_enter(struct syncguard_client *client,
+enum syncguard_status syncguard_lock_or_wait(struct syncguard_client *client,
                                              const char *key,
                                              size_t key_len,
+                                             const struct syncguard_lock_options *options,
                                              void (*wake)(void *user_data),
-                                             void *user_data,
-                                             void (*user_data_free)(void *user_data),
-                                             struct syncguard_waiter **out,
+                                             void *wake_data,
+                                             struct syncguard_guard **out,
+                                             struct syncguard_waiter **place,
                                              struct syncguard_error **err);
 
 /**
@@ -1043,7 +1045,7 @@ int64_t syncguard_waiter_lease_ms(const struct syncguard_waiter *waiter);
 
 /**
  * Joins the line of those who wait for a key with this client, after an attempt found it held, without blocking; the store is
- * asked to call at once. `syncguard_waiter_enter` and `syncguard_waiter_try_lock` make fewer requests.
+ * asked to call at once. `syncguard_lock_or_wait` makes fewer requests.
  *
  * @param key             as for `syncguard_lock`.
  * @param key_len         its length in bytes, or `SYNCGUARD_NUL`.

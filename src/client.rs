@@ -24,7 +24,7 @@ use crate::runtime::Runtime;
 use crate::telemetry::Telemetry;
 use crate::undo::Undo;
 use crate::wait::{Flight, Wait};
-use crate::waiter::Waiter;
+use crate::waiter::{Turn, Waiter};
 
 /// At most one clean-up per this time, however often `is_locked` is asked.
 const CLEANUP_EVERY: Duration = Duration::from_secs(1);
@@ -225,17 +225,18 @@ impl Client {
         Waiter::new(self, key, wake)
     }
 
-    /// As [`waiter`](Self::waiter), but made before the first attempt: the store is asked to call only when an attempt of the
-    /// first in line has met a holder. Who finds no line is called at once. No I/O.
+    /// Takes the lock of `key` if nobody of this client wants it and it is free, in one attempt; else a place in line, with
+    /// `wake` as in [`waiter`](Self::waiter). Who finds others does not ask the store. See [`Waiter`].
     ///
     /// # Errors
-    /// `InvalidArgument` for a bad key.
-    pub fn enter_line(
+    /// As [`try_lock_with`](Self::try_lock_with).
+    pub fn lock_or_wait(
         &self,
         key: &str,
+        options: &LockOptions,
         wake: impl Fn() + Send + Sync + 'static,
-    ) -> Result<Waiter, LockError> {
-        Waiter::enter(self, key, wake)
+    ) -> Result<Turn, LockError> {
+        Waiter::turn(self, key, options, wake)
     }
 
     /// Whether somebody of this client waits for `key`: who comes now should join the line. No I/O.

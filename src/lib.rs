@@ -91,4 +91,4 @@ pub use redis::RedisBackend;
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteBackend;
 pub use telemetry::{IncludeRaw, LockEvent, LockEventType, Telemetry};
-pub use waiter::Waiter;
+pub use waiter::{Turn, Waiter};

@@ -10,6 +10,7 @@ use crate::client::{Client, Tried};
 use crate::error::LockError;
 use crate::guard::Guard;
 use crate::key::Key;
+use crate::lease::Holder;
 use crate::options::LockOptions;
 use crate::queue::Place;
 use crate::sync::Mutex;
@@ -18,24 +19,26 @@ use crate::wake::Wake;
 /// A place in the line of a key, for callers that wait by themselves between single attempts: bindings to languages with
 /// their own threads. [`Client::lock`] does all of this for you.
 ///
-/// Make one before the first attempt ([`Client::enter_line`]) and [try](Self::try_lock) whenever it is
-/// [called](Self::is_called); also when your own delay ([`LockOptions::delay_after`]) or the
-/// [holder's lease](Self::lease_left) is over and it [is first](Self::is_first). Who is alone is called at once; of many who
-/// come together one asks the store. Dropping it leaves the line and passes the turn on.
+/// [`Client::lock_or_wait`] gives one if the lock is held or others came before. [Try](Self::try_lock) whenever it is
+/// [called](Self::is_called); also when your own delay ([`LockOptions::delay_after`]) or the [holder's lease](Self::lease_left)
+/// is over and it [is first](Self::is_first). Of many who come together one asks the store, and they are served in the order in
+/// which they came. Dropping it leaves the line and passes the turn on.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
 /// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
-/// use syncguard::LockOptions;
+/// use syncguard::{LockOptions, Turn};
 ///
+/// let options = LockOptions::new();
 /// let held = client.lock("k")?;
 /// let (wake, woken) = std::sync::mpsc::channel();
-/// let waiter = client.enter_line("k", move || drop(wake.send(())))?;
-/// assert!(waiter.is_called() && waiter.try_lock(&LockOptions::new())?.is_none());
+/// let Turn::InLine(waiter) = client.lock_or_wait("k", &options, move || drop(wake.send(())))? else {
+///     unreachable!("it is held");
+/// };
 /// drop(held);
 /// let guard = loop {
 ///     if waiter.is_called()
-///         && let Some(guard) = waiter.try_lock(&LockOptions::new())?
+///         && let Some(guard) = waiter.try_lock(&options)?
 ///     {
 ///         break guard;
 ///     }
@@ -54,32 +57,72 @@ pub struct Waiter {
     unanswered: AtomicBool,
 }
 
-impl Waiter {
-    /// Joins the line. The store is not asked to call before an attempt has met a holder: most locks are free.
-    pub(crate) fn enter(
-        client: &Client,
-        key: &str,
-        wake: impl Fn() + Send + Sync + 'static,
-    ) -> Result<Self, LockError> {
-        client.refuse_inherited()?;
-        let key = Key::new(key)?;
-        let place = client.queue().join(&key, Arc::new(Callback(wake)));
-        Ok(Self {
-            place,
-            client: client.clone(),
-            lease: Mutex::new(None),
-            unanswered: AtomicBool::new(false),
-        })
-    }
+/// What [`Client::lock_or_wait`] came to.
+#[derive(Debug)]
+#[must_use = "a lock or a place that is not kept is given up"]
+pub enum Turn {
+    /// The lock is held.
+    Held(Guard),
+    /// Somebody else holds it, or others of this client came before.
+    InLine(Waiter),
+}
 
+impl Waiter {
     pub(crate) fn new(
         client: &Client,
         key: &str,
         wake: impl Fn() + Send + Sync + 'static,
     ) -> Result<Self, LockError> {
-        let waiter = Self::enter(client, key, wake)?;
+        client.refuse_inherited()?;
+        let place = client
+            .queue()
+            .join(&Key::new(key)?, Arc::new(Callback(wake)));
+        let waiter = Self::at(place, client);
         waiter.listen();
         Ok(waiter)
+    }
+
+    /// Who finds nobody tries; who finds others joins them without asking the store.
+    pub(crate) fn turn(
+        client: &Client,
+        key: &str,
+        options: &LockOptions,
+        wake: impl Fn() + Send + Sync + 'static,
+    ) -> Result<Turn, LockError> {
+        client.refuse_inherited()?;
+        let (key, queue) = (Key::new(key)?, client.queue());
+        let Some(entry) = queue.enter(&key) else {
+            options.checked()?;
+            let place = queue.join(&key, Arc::new(Callback(wake)));
+            return Ok(Turn::InLine(Self::at(place, client)));
+        };
+        match client.try_once(key.clone(), options)? {
+            Tried::Granted(guard) => {
+                entry.granted();
+                Ok(Turn::Held(guard))
+            }
+            Tried::Locked(holder) => {
+                let waiter = Self::at(entry.into_place(Arc::new(Callback(wake))), client);
+                waiter.met(holder);
+                Ok(Turn::InLine(waiter))
+            }
+        }
+    }
+
+    fn at(place: Place, client: &Client) -> Self {
+        Self {
+            place,
+            client: client.clone(),
+            lease: Mutex::new(None),
+            unanswered: AtomicBool::new(false),
+        }
+    }
+
+    /// An attempt met a holder.
+    fn met(&self, holder: Option<Holder>) {
+        let left = holder.and_then(|holder| holder.remaining);
+        *self.lease.lock() = left.and_then(|left| Instant::now().checked_add(left));
+        self.listen();
     }
 
     /// One attempt, whatever the options say of waiting; `None` if somebody holds the lock. Says
@@ -99,9 +142,7 @@ impl Waiter {
         match tried {
             Tried::Granted(guard) => Ok(Some(guard)),
             Tried::Locked(holder) => {
-                let left = holder.and_then(|holder| holder.remaining);
-                *self.lease.lock() = left.and_then(|left| Instant::now().checked_add(left));
-                self.listen();
+                self.met(holder);
                 Ok(None)
             }
         }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use support::{PATIENCE, eventually};
 use syncguard::testkit::{Fault, MemoryBackend, Verb};
-use syncguard::{Backend, CancelToken, Client, ErrorCode, Jitter, LockOptions};
+use syncguard::{Backend, CancelToken, Client, ErrorCode, Jitter, LockOptions, Turn, Waiter};
 
 /// Options under which polling alone would take far longer than any test waits.
 fn patient() -> LockOptions {
@@ -278,34 +278,36 @@ fn trouble_in_line_is_waited_out() {
     assert_eq!(waiter.join().expect("no panic").expect("the lock"), 2);
 }
 
-/// Callers that wait by themselves: of many who come together one asks, they are served in the order in which they came, and
-/// the first one knows when the holder's lease is over.
+/// A place in line, for a caller that waits by itself.
+fn in_line(client: &Client) -> Waiter {
+    match client.lock_or_wait("k", &LockOptions::new(), || {}) {
+        Ok(Turn::InLine(waiter)) => waiter,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Of many who come together one asks, they are served in the order in which they came, and the first one knows when the
+/// holder's lease is over.
 #[test]
-fn many_that_enter_the_line_ask_for_one() {
+fn many_that_wait_by_themselves_ask_for_one() {
     let store = MemoryBackend::new();
     let client = Client::with_backend(store.clone());
-    let held = client.lock("k").expect("a lock");
-    let before = store.calls(Verb::Acquire);
-    let line: Vec<_> = (0..100)
-        .map(|_| client.enter_line("k", || {}).expect("a place"))
-        .collect();
-    assert_eq!(
-        line.iter().filter(|place| place.is_called()).count(),
-        1,
-        "the first is to ask for all"
-    );
-    assert_eq!(line[0].lease_left(), None, "nobody has asked yet");
     let options = LockOptions::new();
-    assert!(line[0].try_lock(&options).expect("an answer").is_none());
+    let Ok(Turn::Held(held)) = client.lock_or_wait("k", &options, || {}) else {
+        panic!("it is free");
+    };
+    let before = store.calls(Verb::Acquire);
+    let line: Vec<_> = (0..100).map(|_| in_line(&client)).collect();
     assert_eq!(store.calls(Verb::Acquire), before + 1);
     let left = line[0].lease_left().expect("the store told");
     assert!(left <= Duration::from_secs(30), "{left:?}");
+    assert_eq!(line[1].lease_left(), None, "it has not asked");
     // The store has begun to listen and calls once; then nobody has a reason to ask.
     while line[0].is_called() {
         assert!(line[0].try_lock(&options).expect("an answer").is_none());
     }
-    assert!(store.calls(Verb::Acquire) <= before + 3);
-    assert!(!line.iter().any(|place| place.is_called()));
+    assert!(store.calls(Verb::Acquire) <= before + 2);
+    assert!(!line.iter().any(Waiter::is_called));
     drop(held);
     for (n, place) in line.into_iter().enumerate() {
         assert!(place.is_first());
@@ -320,13 +322,17 @@ fn many_that_enter_the_line_ask_for_one() {
     }
 }
 
-/// The first of a line may fail before anybody knows whether the lock is free: the next one finds out.
+/// One whose attempt failed leaves without knowing whether the lock is free: the next one finds out.
 #[test]
 fn a_place_whose_attempt_was_not_answered_calls_the_next() {
     let store = MemoryBackend::new();
     let client = Client::with_backend(store.clone());
-    let first = client.enter_line("k", || {}).expect("a place");
-    let second = client.enter_line("k", || {}).expect("a place");
+    let held = client.lock("k").expect("a lock");
+    let (first, second) = (in_line(&client), in_line(&client));
+    while first.is_called() {
+        let tried = first.try_lock(&LockOptions::new()).expect("an answer");
+        assert!(tried.is_none());
+    }
     store.once(Verb::Acquire, Fault::Refuse(ErrorCode::AuthFailed));
     let error = first.try_lock(&LockOptions::new()).expect_err("refused");
     assert_eq!(error.code(), ErrorCode::AuthFailed);
@@ -337,8 +343,12 @@ fn a_place_whose_attempt_was_not_answered_calls_the_next() {
     assert!(!second.is_called());
     drop(first);
     assert!(second.is_called());
-    let guard = second.try_lock(&LockOptions::new()).expect("an answer");
-    assert!(guard.is_some());
+    drop((held, second));
+    // A first attempt that fails leaves no place.
+    store.once(Verb::Acquire, Fault::Refuse(ErrorCode::AuthFailed));
+    let error = client.lock_or_wait("k", &LockOptions::new(), || {});
+    assert_eq!(error.expect_err("refused").code(), ErrorCode::AuthFailed);
+    assert!(!client.is_waited_for("k").expect("a key"));
 }
 
 fn greedy(time: Duration) -> (u32, u32) {

@@ -26,6 +26,8 @@ pub struct Entry {
     /// What it does not do that we do.
     pub lacks: &'static str,
     pub command: Vec<String>,
+    /// What its environment has beside ours.
+    pub environment: Vec<(&'static str, String)>,
     /// Whether it can wait for a lock that is taken.
     pub waits: bool,
     /// Whether its way to wait can be tuned.
@@ -47,6 +49,7 @@ fn own(name: &'static str, role: Role, kind: &str, url: &str, lacks: &'static st
                 all
             },
         ),
+        environment: Vec::new(),
         waits: matches!(kind, "lock" | "apart" | "advisory"),
         tunes: kind == "lock",
         missing: None,
@@ -80,11 +83,19 @@ fn built(
         Ok(why) => Some(why.trim().to_owned()),
         Err(_) => (!exists).then(|| "not built; `make bench` builds it".to_owned()),
     };
+    // Go counts the cores it may use when it starts, and clients are pinned: a Go program here would have one processor for its
+    // goroutines where users have as many as cores, and every call of C would take it from them.
+    let environment = if name.contains("Go") {
+        vec![("GOMAXPROCS", pin::count().max(2).to_string())]
+    } else {
+        Vec::new()
+    };
     Entry {
         name,
         role,
         lacks,
         command,
+        environment,
         waits: true,
         tunes,
         missing,
@@ -100,6 +111,8 @@ fn peers() -> PathBuf {
 }
 
 const NOTHING: &str = "–";
+pub const C: &str = "C syncguard_lock";
+pub const GO: &str = "Go syncguard";
 
 pub fn redis(url: &str, socket: &str) -> Vec<Entry> {
     vec![
@@ -118,22 +131,8 @@ pub fn redis(url: &str, socket: &str) -> Vec<Entry> {
             "renewal and waiting are the caller's",
         ),
         own("syncguard lock()", Role::Us, "lock", url, NOTHING),
-        built(
-            "C syncguard_lock",
-            Role::Us,
-            &["@/c/contender"],
-            url,
-            true,
-            NOTHING,
-        ),
-        built(
-            "Go syncguard",
-            Role::Us,
-            &["@/go/contender"],
-            url,
-            true,
-            NOTHING,
-        ),
+        built(C, Role::Us, &["@/c/contender"], url, true, NOTHING),
+        built(GO, Role::Us, &["@/go/contender"], url, true, NOTHING),
         built(
             "redis-py Lock",
             Role::Peer,
@@ -194,22 +193,8 @@ pub fn postgres(url: &str) -> Vec<Entry> {
             "renewal and waiting are the caller's",
         ),
         own("syncguard lock()", Role::Us, "lock", url, NOTHING),
-        built(
-            "C syncguard_lock",
-            Role::Us,
-            &["@/c/contender"],
-            url,
-            true,
-            NOTHING,
-        ),
-        built(
-            "Go syncguard",
-            Role::Us,
-            &["@/go/contender"],
-            url,
-            true,
-            NOTHING,
-        ),
+        built(C, Role::Us, &["@/c/contender"], url, true, NOTHING),
+        built(GO, Role::Us, &["@/go/contender"], url, true, NOTHING),
         own(
             "session advisory lock",
             Role::Peer,
@@ -247,6 +232,14 @@ pub fn sqlite(url: &str) -> Vec<Entry> {
     ]
 }
 
+/// The Go binding where Go has one processor: what a program pinned to one core pays if it says nothing.
+pub fn go_alone(entries: &[Entry]) -> Option<Entry> {
+    let mut entry = entries.iter().find(|e| e.name == GO)?.clone();
+    entry.name = "Go syncguard, GOMAXPROCS=1";
+    entry.environment = vec![("GOMAXPROCS", "1".to_owned())];
+    Some(entry)
+}
+
 /// The same callers with a client each, as programs on several machines have: nobody stands in line with another.
 pub fn apart(url: &str) -> Entry {
     own(
@@ -271,6 +264,7 @@ impl Running {
     pub fn start(entry: &Entry) -> Result<Self, String> {
         let mut child = Command::new(&entry.command[0])
             .args(&entry.command[1..])
+            .envs(entry.environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

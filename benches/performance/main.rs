@@ -420,12 +420,17 @@ fn run(bench: &mut Bench) -> Result<(), String> {
         bench.page.heading(2, "Uncontended");
         let text = format!(
             "Acquire and release of keys nobody else wants. Every contender is a process of its own in its own runtime; {} interleaved \
-             rounds of {} ms. Callers are threads (goroutines, promises, tasks) of one process that share one client.",
+             rounds of {} ms. Callers are threads (goroutines, promises, tasks) of one process that share one client. Go programs run \
+             with GOMAXPROCS={}, the cores of this machine and at least 2; one row shows what 1 costs, which Go takes by itself when it \
+             is pinned to one core: a call of C that lasts 20 µs then loses the only processor, and two switches of threads.",
             bench.plan.cycle_rounds,
-            bench.plan.cycle_time.as_millis()
+            bench.plan.cycle_time.as_millis(),
+            pin::count().max(2)
         );
         bench.page.prose(&text);
-        let rows = uncontended::measure(bench, &redis_server, &redis_entries, &CALLERS);
+        let mut entries = redis_entries.clone();
+        entries.extend(contenders::go_alone(&redis_entries));
+        let rows = uncontended::measure(bench, &redis_server, &entries, &CALLERS);
         throughput_targets(bench, "Redis", &rows);
         c_targets(bench, "Redis", &rows);
         let rows = uncontended::measure(bench, &disk_server, &disk_entries, &CALLERS);
@@ -617,6 +622,18 @@ fn tail(bench: &mut Bench) {
 
 fn throughput_targets(bench: &mut Bench, server: &str, rows: &[Measured]) {
     let find = |name: &str| rows.iter().find(|m| m.entry.name.starts_with(name));
+    if let (Some(c), Some(go)) = (find(contenders::C), find(contenders::GO)) {
+        // Round by round: the machine's mood is the same for both.
+        let (c, go) = (&c.at[0].p50, &go.at[0].p50);
+        let extra: Vec<f64> = go.iter().zip(c).map(|(go, c)| go - c).collect();
+        let (extra, part) = (Figure::of(&extra), ratio(go, c));
+        bench.target(
+            &format!("{server}: Go − C, µs"),
+            "≤ 3 µs or 3 %",
+            extra,
+            extra.median <= 3.0 || part.median <= 1.03,
+        );
+    }
     if let (Some(floor), Some(verbs)) = (find("floor"), find("syncguard verbs")) {
         for (c, callers) in CALLERS.iter().enumerate().skip(1) {
             let part = ratio(&verbs.at[c].rate, &floor.at[c].rate);

@@ -1,6 +1,8 @@
 //! Who runs on which core. A single call and its answer on one core take a fraction of what they take across two, so an
 //! unpinned run has two speeds and shows either.
 
+use std::sync::OnceLock;
+
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 
@@ -25,6 +27,7 @@ impl Cores {
         let mut all: Vec<usize> = (0..CpuSet::count())
             .filter(|n| set.is_set(*n).unwrap_or(false))
             .collect();
+        let _ = COUNT.set(all.len());
         let last = all.pop().expect("a core");
         Self {
             first: if all.is_empty() { vec![last] } else { all },
@@ -51,6 +54,13 @@ impl Cores {
         )
     }
 }
+
+/// How many cores this bench was given, whoever is pinned where.
+pub fn count() -> usize {
+    *COUNT.get().unwrap_or(&1)
+}
+
+static COUNT: OnceLock<usize> = OnceLock::new();
 
 /// Moves a process, its threads and its descendants.
 pub fn tree(pid: u32, cores: &[usize]) {

@@ -75,24 +75,29 @@ static sg_go_granted sg_try_in_line(syncguard_waiter *w, _GoString_ key, syncgua
   return a;
 }
 
-// Joins the line and asks nobody.
+// Joins the line after trouble, which is given its time.
 static sg_go_granted sg_join(syncguard_client *c, _GoString_ key, uintptr_t bell) {
   sg_go_granted a = {0};
-  a.status = sg_go_waiter_enter(c, sg_text(key), _GoStringLen(key), bell, &a.waiter, &a.err);
-  if (a.waiter != NULL) {
-    a.status = SG_GO_IN_LINE;
+  a.status = sg_go_waiter_new(c, sg_text(key), _GoStringLen(key), bell, &a.waiter, &a.err);
+  if (a.waiter != NULL && syncguard_waiter_is_first(a.waiter)) {
+    syncguard_waiter_begin_attempt(a.waiter);
   }
   return a;
 }
 
-// Joins the line, and makes an attempt if nobody else is there.
+// An attempt if nobody else wants the key; a place in line if somebody does, or holds it.
 static sg_go_granted sg_enter(syncguard_client *c, _GoString_ key, syncguard_lock_options options, int hooks, uintptr_t id,
                               uintptr_t bell, syncguard_cancel *cancel) {
-  sg_go_granted a = sg_join(c, key, bell);
-  if (a.waiter == NULL || !syncguard_waiter_is_called(a.waiter)) {
-    return a;
+  sg_go_granted a = {0};
+  options.cancel = cancel;
+  sg_go_guard_hooks(&options, hooks, id);
+  a.status = sg_go_lock_or_wait(c, sg_text(key), _GoStringLen(key), &options, bell, &a.guard, &a.waiter, &a.err);
+  if (a.guard != NULL) {
+    sg_granted(&a, sg_text(key), _GoStringLen(key));
+  } else if (a.waiter != NULL) {
+    a.status = syncguard_waiter_is_first(a.waiter) ? SYNCGUARD_STATUS_LOCKED : SG_GO_IN_LINE;
   }
-  return sg_try_in_line(a.waiter, key, options, hooks, id, cancel);
+  return a;
 }
 
 static sg_go_stand sg_stand(syncguard_waiter *w) {
@@ -325,14 +330,14 @@ func cTryLock(c cClient, key string, o *lockOptions, id uintptr, cancel cCancel)
 	return grantedBy(&a, key)
 }
 
-// cEnter joins the line of a key and makes an attempt if it is the only one there; else its code is statusInLine. Without a grant
-// and with a place the caller waits; without either the key was refused.
+// cEnter makes an attempt if nobody else of the client wants the key; else its code is statusInLine. With a place the caller waits;
+// without one, and without a grant, the attempt failed.
 func cEnter(c cClient, key string, o *lockOptions, id, bell uintptr, cancel cCancel) (granted, *Error) {
 	a := C.sg_enter(c, key, o.raw, o.hooks(), C.uintptr_t(id), C.uintptr_t(bell), cancel)
 	return grantedBy(&a, key)
 }
 
-// cJoin joins the line of a key and asks nobody.
+// cJoin joins the line of a key after trouble.
 func cJoin(c cClient, key string, bell uintptr) (cWaiter, *Error) {
 	a := C.sg_join(c, key, C.uintptr_t(bell))
 	if a.waiter != nil {

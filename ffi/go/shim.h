@@ -4,7 +4,7 @@
 
 #include <syncguard.h>
 
-/* Beside the statuses: others of this client came before, and nobody has asked the store. */
+/* Beside the statuses: in line behind others, and nobody has asked the store. */
 #define SG_GO_IN_LINE 1000
 
 typedef struct {
@@ -71,7 +71,9 @@ typedef struct {
 
 void sg_go_client_hooks(syncguard_client_options *options, int hooks, uintptr_t id);
 void sg_go_guard_hooks(syncguard_lock_options *options, int hooks, uintptr_t id);
-syncguard_status sg_go_waiter_enter(syncguard_client *client, const char *key, size_t len, uintptr_t id, syncguard_waiter **out,
-                                    syncguard_error **err);
+syncguard_status sg_go_lock_or_wait(syncguard_client *client, const char *key, size_t len, const syncguard_lock_options *options, uintptr_t bell,
+                                    syncguard_guard **out, syncguard_waiter **place, syncguard_error **err);
+syncguard_status sg_go_waiter_new(syncguard_client *client, const char *key, size_t len, uintptr_t bell, syncguard_waiter **out,
+                                  syncguard_error **err);
 
 #endif

@@ -55,8 +55,7 @@ func (w *wait) once() (*Guard, error) {
 }
 
 func (w *wait) run() (*Guard, error) {
-	// In line before the first attempt: of a rush of callers one asks the store, and whoever just arrived is not served before
-	// those who wait.
+	// Of a rush of callers one asks the store, and whoever just arrived is not served before those who wait.
 	if g, err := w.attempt(entering); g != nil || err != nil {
 		w.leave()
 		return g, plain(err)
@@ -241,8 +240,8 @@ func (w *wait) try(how way) (*Guard, *Error) {
 	if err == nil {
 		return newGuard(w.client, grant, l, id, w.ctx), nil
 	}
-	// With a hook the library forgets the id, if it came to see the options.
-	if id != w.bell && (l.releaseError == nil || err.Code == statusInLine || (how == entering && w.place == nil)) {
+	// With a hook the library forgets the id.
+	if id != w.bell && l.releaseError == nil {
 		registry.remove(id)
 	}
 	if err.Code != statusInLine {
@@ -251,7 +250,7 @@ func (w *wait) try(how way) (*Guard, *Error) {
 	return nil, fix(w.ctx, err)
 }
 
-// enter joins the line, with an attempt if nobody else is there.
+// enter makes an attempt if nobody else wants the key, and else joins the line.
 func (w *wait) enter(l *loss, id uintptr, token cCancel) (granted, *Error) {
 	ringing := &l.bell
 	w.bell = id
@@ -273,7 +272,7 @@ func (w *wait) enter(l *loss, id uintptr, token cCancel) (granted, *Error) {
 	return grant, err
 }
 
-// join is for who got no slot to ask from.
+// join is for who asked in vain, or got no slot to ask from: a store in trouble is given its time.
 func (w *wait) join() (err *Error) {
 	ringing := new(bell)
 	w.rung = ringing.hang()

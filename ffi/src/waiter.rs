@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_void};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rust_syncguard::Waiter;
+use rust_syncguard::{Turn, Waiter};
 
 use crate::boundary::{Opaque, UserData, boundary, dispose, give, invalid, quietly};
 use crate::client::syncguard_client;
@@ -15,10 +15,10 @@ use crate::status::{LOCKED, OK, syncguard_status};
 
 /// A place in the line of a key, for callers that wait by themselves between single attempts: event loops, and languages with
 /// threads of their own. `syncguard_lock` does all of this for you.
-/// Make one with `syncguard_waiter_enter` before the first attempt, and try with `syncguard_waiter_try_lock` whenever it is called;
-/// also when your own delay (`syncguard_retry_delay_ms`) or the holder's lease (`syncguard_waiter_lease_ms`) has passed and it is
-/// first. Who is alone is called at once; of many who come together one asks the store, and they are served in the order in which
-/// they came. Freeing it leaves the line and passes the turn on.
+/// `syncguard_lock_or_wait` gives one if the lock is held or others came before. Try with `syncguard_waiter_try_lock` whenever it is
+/// called; also when your own delay (`syncguard_retry_delay_ms`) or the holder's lease (`syncguard_waiter_lease_ms`) has passed and
+/// it is first. Of many who come together one asks the store, and they are served in the order in which they came. Freeing it
+/// leaves the line and passes the turn on.
 /// Threads: any, also several at once.
 pub struct syncguard_waiter {
     _opaque: [u8; 0],
@@ -38,42 +38,53 @@ pub(crate) struct InLine {
     _user: Arc<UserData>,
 }
 
-/// Joins the line of those who want a key with this client, before the first attempt and without blocking. The store is asked to
-/// call only once an attempt of the first in line has met a holder.
+/// Takes the lock of a key if nobody of this client wants it and it is free, in one attempt; else joins the line, without asking the
+/// store if others came before.
 ///
-/// @param key             as for `syncguard_lock`.
-/// @param key_len         its length in bytes, or `SYNCGUARD_NUL`.
-/// @param wake            called, on any thread, when the place becomes the first one and when the lock may have been freed. It
-///                        must return at once and must not call anything here: write to a pipe or an eventfd.
-/// @param user_data       what `wake` is called with; the library's from now on, whatever the status.
-/// @param user_data_free  NULL, or called exactly once, on any thread, when no call can come any more. It must not call anything
-///                        here either.
-/// @param out             gets the place, which belongs to the caller and is freed with `syncguard_waiter_free`; NULL unless OK.
-/// @param err             NULL, or gets an error below zero.
-/// @return OK; INVALID_ARGUMENT for NULL or a bad key; INTERNAL in a forked child.
-/// Threads: any. Does not wait.
+/// @param key        as for `syncguard_lock`.
+/// @param key_len    its length in bytes, or `SYNCGUARD_NUL`.
+/// @param options    NULL for all defaults.
+/// @param wake       called, on any thread, when the place becomes the first one and when the lock may have been freed, perhaps
+///                   before this has returned. It must return at once and must not call anything here: write to a pipe or an eventfd.
+/// @param wake_data  what `wake` is called with. It must live until the place is freed, and `wake` may still be running then.
+/// @param out        gets the guard, which belongs to the caller and is freed with `syncguard_guard_free`, or NULL.
+/// @param place      gets the place, which belongs to the caller and is freed with `syncguard_waiter_free`, or NULL.
+/// @param err        NULL, or gets an error below zero.
+/// @return OK: one of the two is there, and the other is NULL; below zero as for `syncguard_try_lock`, and both are NULL. The
+/// options' `user_data` as there; with a place it was finalized.
+/// Threads: any. Blocks up to the operation timeout.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn syncguard_waiter_enter(
+pub unsafe extern "C" fn syncguard_lock_or_wait(
     client: *mut syncguard_client,
     key: *const c_char,
     key_len: usize,
+    options: *const syncguard_lock_options,
     wake: Option<unsafe extern "C" fn(user_data: *mut c_void)>,
-    user_data: *mut c_void,
-    user_data_free: Option<unsafe extern "C" fn(user_data: *mut c_void)>,
-    out: *mut *mut syncguard_waiter,
+    wake_data: *mut c_void,
+    out: *mut *mut syncguard_guard,
+    place: *mut *mut syncguard_waiter,
     err: *mut *mut syncguard_error,
 ) -> syncguard_status {
     boundary(err, |call| {
-        let user = UserData::adopt(user_data, user_data_free);
-        let (out, opened) = (call.slot(out)?, call.handle(client)?);
+        let (out, place) = (call.slot(out), call.slot(place));
+        let adopted = Adopted::lock(call, options);
+        let (out, place, opened) = (out?, place?, call.handle(client)?);
         let wake = wake.ok_or_else(|| invalid("wake is NULL"))?;
         let key = call.text("key", key, key_len)?;
-        let waiter = opened.client.enter_line(key, user.wake(wake))?;
-        out.set(give(InLine {
-            waiter,
-            dispose_timeout: opened.dispose_timeout,
-            _user: user,
-        }));
+        let (options, user) = adopted.options(call)?;
+        let woken = UserData::adopt(wake_data, None);
+        let dispose_timeout = opened.dispose_timeout;
+        match opened
+            .client
+            .lock_or_wait(key, &options, woken.wake(wake))?
+        {
+            Turn::Held(guard) => out.set(give(Held::new(guard, dispose_timeout, user))),
+            Turn::InLine(waiter) => place.set(give(InLine {
+                waiter,
+                dispose_timeout,
+                _user: woken,
+            })),
+        }
         Ok(OK)
     })
 }
@@ -125,7 +136,7 @@ pub unsafe extern "C" fn syncguard_waiter_lease_ms(waiter: *const syncguard_wait
 }
 
 /// Joins the line of those who wait for a key with this client, after an attempt found it held, without blocking; the store is
-/// asked to call at once. `syncguard_waiter_enter` and `syncguard_waiter_try_lock` make fewer requests.
+/// asked to call at once. `syncguard_lock_or_wait` makes fewer requests.
 ///
 /// @param key             as for `syncguard_lock`.
 /// @param key_len         its length in bytes, or `SYNCGUARD_NUL`.

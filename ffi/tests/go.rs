@@ -1,5 +1,5 @@
 //! The Go module: vetted, tested under the race detector, its example run, and its programs beside those of C and Rust.
-//! `GO_COUNT=5` runs its tests that often.
+//! `GO_COUNT=5` runs its tests that often; `GO` is the program, if another than `go` (`make go-race`, `make go-oldest`).
 #![cfg(all(feature = "redis", feature = "postgres", feature = "sqlite"))]
 
 // The servers' files know the crate by its own name.
@@ -27,7 +27,7 @@ const TAG: &str = "-tags=syncguard_nopkgconfig";
 
 fn go(module: &str, args: &[&str]) -> Command {
     let library = library().display();
-    let mut go = Command::new("go");
+    let mut go = Command::new(std::env::var_os("GO").unwrap_or_else(|| "go".into()));
     go.current_dir(root().join(module))
         .args(args)
         .env("CGO_ENABLED", "1")

@@ -396,22 +396,25 @@ static void waiting_by_oneself(void) {
   syncguard_guard_free(guard);
 }
 
-/* In line from the start: one of two asks, and the other is served next. */
-static void entering_the_line(void) {
+/* Held, or in line: one of two asks, and the other is served next. */
+static void held_or_in_line(void) {
   struct seen first = {0}, second = {0}, data = {0};
   syncguard_client *client = open_client();
-  syncguard_guard *held = lock(client, "enter"), *guard = NULL;
+  syncguard_guard *held = NULL, *guard = NULL;
   syncguard_waiter *a = NULL, *b = NULL;
-  EXPECT(OK, syncguard_waiter_enter(client, "enter", NUL, on_wake, &first, finalize, &a, &err));
-  EXPECT(OK, syncguard_waiter_enter(client, "enter", NUL, on_wake, &second, finalize, &b, &err));
-  CHECK(syncguard_waiter_is_called(a) && !syncguard_waiter_is_called(b));
-  CHECK(syncguard_waiter_lease_ms(a) == -1 && syncguard_waiter_lease_ms(NULL) == -1);
   syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
   options.user_data = &data;
   options.user_data_free = finalize;
-  EXPECT(LOCKED, syncguard_waiter_try_lock(a, &options, &guard, &err));
-  CHECK(guard == NULL && read_int(&data.freed) == 1);
+  EXPECT(OK, syncguard_lock_or_wait(client, "either", NUL, NULL, on_wake, &first, &held, &a, &err));
+  CHECK(held != NULL && a == NULL);
+  EXPECT(OK, syncguard_lock_or_wait(client, "either", NUL, &options, on_wake, &first, &guard, &a, &err));
+  CHECK(guard == NULL && a != NULL && read_int(&data.freed) == 1);
+  EXPECT(OK, syncguard_lock_or_wait(client, "either", NUL, NULL, on_wake, &second, &guard, &b, &err));
+  CHECK(guard == NULL && b != NULL && syncguard_waiter_is_first(a) && !syncguard_waiter_is_first(b));
   CHECK(syncguard_waiter_lease_ms(a) >= 1 && syncguard_waiter_lease_ms(a) <= 31000);
+  CHECK(syncguard_waiter_lease_ms(b) == -1 && syncguard_waiter_lease_ms(NULL) == -1);
+  EXPECT(LOCKED, syncguard_waiter_try_lock(a, &options, &guard, &err));
+  CHECK(guard == NULL && read_int(&data.freed) == 2);
   syncguard_guard_free(held);
   while (guard == NULL) {
     EVENTUALLY(syncguard_waiter_is_called(a));
@@ -419,25 +422,24 @@ static void entering_the_line(void) {
     CHECK(status == OK || status == LOCKED);
   }
   syncguard_waiter_free(a);
-  EVENTUALLY(read_int(&first.freed) == 1);
   CHECK(syncguard_waiter_is_first(b));
   syncguard_guard_free(guard);
   EVENTUALLY(syncguard_waiter_is_called(b));
+  CHECK(read_int(&second.events) >= 1);
   EXPECT(IA, syncguard_waiter_try_lock(NULL, &options, &guard, &err));
-  CHECK(guard == NULL && read_int(&data.freed) == 2);
+  CHECK(guard == NULL && read_int(&data.freed) == 3);
   EXPECT(IA, syncguard_waiter_try_lock(b, NULL, NULL, &err));
+  EXPECT(IA, syncguard_lock_or_wait(NULL, "k", NUL, &options, on_wake, &first, &guard, &a, &err));
+  CHECK(guard == NULL && a == NULL && read_int(&data.freed) == 4);
+  EXPECT(IA, syncguard_lock_or_wait(client, "", 0, NULL, on_wake, &first, &guard, &a, &err));
+  EXPECT(IA, syncguard_lock_or_wait(client, "k", NUL, NULL, NULL, &first, &guard, &a, &err));
+  EXPECT(IA, syncguard_lock_or_wait(client, "k", NUL, NULL, on_wake, &first, NULL, &a, &err));
+  EXPECT(IA, syncguard_lock_or_wait(client, "k", NUL, NULL, on_wake, &first, &guard, NULL, &err));
   options.ttl_ms = -5;
   EXPECT(IA, syncguard_waiter_try_lock(b, &options, &guard, &err));
-  CHECK(read_int(&data.freed) == 3);
+  EXPECT(IA, syncguard_lock_or_wait(client, "either", NUL, &options, on_wake, &first, &guard, &a, &err));
+  CHECK(read_int(&data.freed) == 6);
   syncguard_waiter_free(b);
-  EVENTUALLY(read_int(&second.freed) == 1);
-  EXPECT(IA, syncguard_waiter_enter(NULL, "k", NUL, on_wake, &first, finalize, &a, &err));
-  CHECK(a == NULL && read_int(&first.freed) == 2);
-  EXPECT(IA, syncguard_waiter_enter(client, NULL, NUL, on_wake, &first, finalize, &a, &err));
-  EXPECT(IA, syncguard_waiter_enter(client, "", 0, on_wake, &first, finalize, &a, &err));
-  EXPECT(IA, syncguard_waiter_enter(client, "k", NUL, NULL, &first, finalize, &a, &err));
-  EXPECT(IA, syncguard_waiter_enter(client, "k", NUL, on_wake, &first, finalize, NULL, &err));
-  CHECK(read_int(&first.freed) == 6);
   syncguard_client_free(client);
 }
 
@@ -453,6 +455,6 @@ int main(int argc, char **argv) {
   RUN(failed_releases_are_told);
   RUN(a_place_in_line);
   RUN(waiting_by_oneself);
-  RUN(entering_the_line);
+  RUN(held_or_in_line);
   return 0;
 }

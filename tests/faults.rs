@@ -444,8 +444,10 @@ fn a_cancel_during_connect_ends_it() {
         while fake.accepted.load(Ordering::SeqCst) == 0 {
             std::thread::yield_now();
         }
+        let begun = Instant::now();
         token.cancel();
         let error = call.join().expect("it returns").expect_err("cancelled");
+        assert!(begun.elapsed() < Duration::from_secs(30), "it timed out");
         assert_eq!(error.code(), ErrorCode::Aborted);
         assert!(!error.may_have_applied());
     });

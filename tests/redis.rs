@@ -616,8 +616,11 @@ fn cancel_ends_a_call_before_and_in_flight() {
         let result = std::thread::scope(|scope| {
             let call = scope.spawn(|| redis.release(&a, Some(&token)));
             std::thread::sleep(Duration::from_millis(wait));
+            let begun = Instant::now();
             token.cancel();
-            call.join().expect("it returns")
+            let answer = call.join().expect("it returns");
+            assert!(begun.elapsed() < Duration::from_secs(30), "it timed out");
+            answer
         });
         let error = result.expect_err("cancelled");
         assert_eq!(error.code(), ErrorCode::Aborted);

@@ -463,8 +463,11 @@ fn a_busy_file_ends_in_a_timeout_and_cancel_ends_the_wait() {
     let error = std::thread::scope(|scope| {
         let waiter = scope.spawn(|| patient.acquire(&key("k"), &id(), ttl(5), Some(&token)));
         std::thread::sleep(Duration::from_millis(50));
+        let begun = Instant::now();
         token.cancel();
-        waiter.join().expect("no panic").expect_err("cancelled")
+        let error = waiter.join().expect("no panic").expect_err("cancelled");
+        assert!(begun.elapsed() < Duration::from_secs(30), "it timed out");
+        error
     });
     assert_eq!(error.code(), ErrorCode::Aborted);
     assert!(!error.may_have_applied());

@@ -137,8 +137,10 @@ fn a_cancel_ends_the_wait_of_its_caller_alone() {
         queued(&pool, Rank::Ordinary, 1);
         let other = scope.spawn(|| drop(ordinary(&pool)));
         queued(&pool, Rank::Ordinary, 2);
+        let begun = Instant::now();
         token.cancel();
         let error = cancelled.join().expect("it ends");
+        assert!(begun.elapsed() < AMPLE / 2, "the deadline ended it");
         assert_eq!(error.code(), ErrorCode::Aborted);
         assert!(!error.may_have_applied());
         queued(&pool, Rank::Ordinary, 1);

@@ -148,8 +148,10 @@ fn a_cancel_ends_the_wait() {
                 .expect_err("a cancel")
         });
         gate.wait_for(1);
+        let begun = Instant::now();
         token.cancel();
         assert_eq!(asking.join().expect("it ends").code(), ErrorCode::Aborted);
+        assert!(begun.elapsed() < AMPLE / 2, "the deadline ended it");
     });
     gate.open();
 }

@@ -230,15 +230,21 @@ fn read_url(rest: &str, raw: &mut Raw) -> Result<(), LockError> {
     if let Some(database) = database.filter(|d| !d.is_empty()) {
         raw.set("dbname", decode(database)?)?;
     }
-    for pair in query
-        .unwrap_or_default()
-        .split('&')
-        .filter(|p| !p.is_empty())
-    {
+    let query = query.unwrap_or_default();
+    for pair in query.split('&').filter(|p| !p.is_empty()) {
         let (name, value) = pair
             .split_once('=')
             .ok_or_else(|| LockError::invalid("an option of the URL has no value"))?;
-        raw.set(&decode(name)?, decode(value)?)?;
+        // A raw '?' in a password cuts it in two: what follows is not an option and must not be named as one.
+        raw.set(&decode(name)?, decode(value)?).map_err(|error| {
+            if query.contains('@') {
+                LockError::invalid(
+                    "the URL holds an unknown option and a '@' behind the '?'; in a password write %3F for '?', in an option %40 for '@'",
+                )
+            } else {
+                error
+            }
+        })?;
     }
     Ok(())
 }

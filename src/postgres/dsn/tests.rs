@@ -76,11 +76,12 @@ fn what_is_wrong_is_named_and_secrets_are_not() {
             "unix",
         ),
         ("mysql://app:hunter2@h/db", "not a Postgres URL"),
+        ("postgres://app:a?hunter=2@h/db", "%3F"),
     ] {
         let error = Dsn::parse(text).expect_err(text);
         assert_eq!(error.code(), crate::ErrorCode::InvalidArgument);
         assert!(error.message().contains(said), "{text}: {error}");
-        assert!(!error.to_string().contains("hunter2"), "{error}");
+        assert!(!error.to_string().contains("hunter"), "{error}");
     }
 }
 

@@ -13,14 +13,17 @@ import (
 // anyway.
 type slots chan struct{}
 
-// enter takes a slot; false when ctx or the time is over.
-func (s slots) enter(ctx context.Context, limit time.Time) bool {
+// enter takes a slot; false when ctx or the time is over: the limit, or if that is zero the timeout from now.
+func (s slots) enter(ctx context.Context, limit time.Time, timeout time.Duration) bool {
 	select {
 	case s <- struct{}{}:
 		return true
 	default:
 	}
-	wait := time.NewTimer(time.Until(limit))
+	if !limit.IsZero() {
+		timeout = time.Until(limit)
+	}
+	wait := time.NewTimer(timeout)
 	defer wait.Stop()
 	select {
 	case s <- struct{}{}:

@@ -422,7 +422,7 @@ fn run(bench: &mut Bench) -> Result<(), String> {
             "Acquire and release of keys nobody else wants. Every contender is a process of its own in its own runtime; {} interleaved \
              rounds of {} ms. Callers are threads (goroutines, promises, tasks) of one process that share one client. Go programs run \
              with GOMAXPROCS={}, the cores of this machine and at least 2; one row shows what 1 costs, which Go takes by itself when it \
-             is pinned to one core: a call of C that lasts 20 µs then loses the only processor, and two switches of threads.",
+             is pinned to one core: a call of C that lasts 20 µs or more may then lose the only processor, for two switches of threads.",
             bench.plan.cycle_rounds,
             bench.plan.cycle_time.as_millis(),
             pin::count().max(2)

@@ -13,14 +13,17 @@ import (
 // anyway.
 type slots chan struct{}
 
-// enter takes a slot; false when ctx or the time is over.
-func (s slots) enter(ctx context.Context, limit time.Time) bool {
+// enter takes a slot; false when ctx or the time is over: the limit, or if that is zero the timeout from now.
+func (s slots) enter(ctx context.Context, limit time.Time, timeout time.Duration) bool {
 	select {
 	case s <- struct{}{}:
 		return true
 	default:
 	}
-	wait := time.NewTimer(time.Until(limit))
+	if !limit.IsZero() {
+		timeout = time.Until(limit)
+	}
+	wait := time.NewTimer(timeout)
 	defer wait.Stop()
 	select {
 	case s <- struct{}{}:
@@ -31,19 +34,25 @@ func (s slots) enter(ctx context.Context, limit time.Time) bool {
 	return false
 }
 
-// leave gives the slot back, and lets others run now and then. To the scheduler a goroutine that makes one call after the other
+// leave gives the slot back, and lets others run once a millisecond. To the scheduler a goroutine that makes one call after the other
 // never stops: after ten milliseconds the runtime's monitor takes the processor away in the middle of a call, and looks every 20 µs
 // from then on. That cost more than all of the module.
 func (s slots) leave() {
 	<-s
-	if calls.Add(1)%yieldEvery == 0 {
+	if calls.Add(1)%8 != 0 {
+		return
+	}
+	if now := time.Since(loaded); now-time.Duration(yielded.Load()) > time.Millisecond {
+		yielded.Store(int64(now))
 		runtime.Gosched()
 	}
 }
 
-const yieldEvery = 64
-
-var calls atomic.Uint32
+var (
+	calls   atomic.Uint32
+	yielded atomic.Int64
+	loaded  = time.Now()
+)
 
 // watcher ends a call in flight when its context or its time ends.
 type watcher struct {

@@ -125,11 +125,11 @@ static sg_go_answer sg_guard_extend(syncguard_guard *g, int64_t ttl, syncguard_c
   return a;
 }
 
-// A release, with what must be asked before it and what cannot be asked after the guard is freed.
+// A release, with what cannot be asked after the guard is freed. One that removed the lock was in time, whatever the clock says.
 static sg_go_released sg_guard_release(syncguard_guard *g, syncguard_cancel *cancel) {
   sg_go_released a = {0};
-  a.was_lost = syncguard_guard_is_lost(g);
   a.status = syncguard_guard_release(g, cancel, &a.err);
+  a.was_lost = a.status != SYNCGUARD_STATUS_OK && syncguard_guard_is_lost(g);
   a.expires_at_ms = syncguard_guard_expires_at_ms(g);
   return a;
 }

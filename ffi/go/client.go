@@ -163,7 +163,7 @@ func (s slots) bounded(ctx context.Context, timeout time.Duration, do func(cCanc
 	if ctx.Err() != nil {
 		return abortedBy(ctx, "", 0)
 	}
-	if !s.enter(ctx, time.Now().Add(timeout)) {
+	if !s.enter(ctx, time.Time{}, timeout) {
 		return crowded(ctx)
 	}
 	defer s.leave()

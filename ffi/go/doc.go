@@ -13,10 +13,9 @@
 // back by itself what it may have been granted.
 //
 // A call of this package is a call of C, and while it lasts it keeps one of the GOMAXPROCS processors on which goroutines run; Go gives
-// that to others only after 20 µs or more. Leave GOMAXPROCS at 2 at the least. A program that is pinned to one core, or has a quota of one,
-// gets 1 from Go: there each call then costs two switches of threads, and a lock in a local Redis half as much again. A program with many
-// more callers than cores gains from a larger GOMAXPROCS. At most [WithPoolSize] calls that take locks, and as many others, are in C at
-// once, per client; who comes then waits in Go.
+// that to others only after 20 µs or more. A program with many more callers than cores gains from a larger GOMAXPROCS, and one that is
+// pinned to one core, or has a quota of one, gets 1 from Go and should set 2 or more. At most [WithPoolSize] calls that take locks, and
+// as many others, are in C at once, per client; who comes then waits in Go.
 //
 // Never promised: fairness between processes, exactly-once, and safety without a check of the fence at the resource when a holder is
 // paused past its ttl.

@@ -214,11 +214,7 @@ func (w *wait) attempt(how way) (*Guard, *Error) {
 
 // try is one call of the library.
 func (w *wait) try(how way) (*Guard, *Error) {
-	limit := w.last
-	if limit.IsZero() {
-		limit = time.Now().Add(w.client.operationTimeout)
-	}
-	if !w.client.taking.enter(w.ctx, limit) {
+	if !w.client.taking.enter(w.ctx, w.last, w.client.operationTimeout) {
 		return nil, crowded(w.ctx)
 	}
 	defer w.client.taking.leave()

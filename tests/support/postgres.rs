@@ -386,7 +386,10 @@ impl Server {
     }
 
     fn psql(&self) -> Command {
-        let mut command = Command::new(bin("psql"));
+        // Servers that are shipped for embedding come without it; any release's talks to any server.
+        let own = bin("psql");
+        let program = if own.exists() { own } else { "psql".into() };
+        let mut command = Command::new(program);
         command
             .args([
                 "-X",
@@ -420,27 +423,24 @@ impl Server {
         String::from_utf8_lossy(&out.stdout).trim_end().to_owned()
     }
 
-    /// A standby that follows this server.
+    /// A standby that follows this server. It is copied while this one is stopped for a moment: `pg_basebackup` is not always there.
     pub fn standby(&self) -> Self {
         let dir = Self::directory();
-        let copied = as_server_user(&bin("pg_basebackup"))
-            .args([
-                "-U",
-                "postgres",
-                "-h",
-                "127.0.0.1",
-                "-p",
-                &self.port.to_string(),
-                "-R",
-                "-c",
-                "fast",
-                "--no-sync",
-                "-D",
-            ])
-            .arg(dir.path().join("data"))
+        let copy = dir.path().join("data");
+        let script = "cp -a \"$1\" \"$2\" && : > \"$2/standby.signal\" && echo \"$3\" >> \"$2/postgresql.auto.conf\"";
+        let source = format!(
+            "primary_conninfo = 'host=127.0.0.1 port={} user=postgres'",
+            self.port
+        );
+        self.stop();
+        let copied = as_server_user(Path::new("sh"))
+            .args(["-c", script, "sh"])
+            .args([self.data().as_os_str(), copy.as_os_str()])
+            .arg(source)
             .stdin(Stdio::null())
             .output()
-            .expect("pg_basebackup");
+            .expect("sh");
+        self.restart();
         assert!(
             copied.status.success(),
             "{}",

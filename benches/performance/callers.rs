@@ -108,18 +108,34 @@ impl Contender {
         // As many connections as callers, made and used now and not in the first rush: a session of Postgres takes milliseconds to
         // make its plans, once.
         std::thread::scope(|scope| {
-            let shared = &shared;
-            let looks: Vec<_> = (0..count)
-                .map(|n| {
-                    scope.spawn(move || shared.try_lock(&format!("{key}-before-{n}")).map(drop))
-                })
-                .collect();
-            looks
-                .into_iter()
-                .all(|look| matches!(look.join(), Ok(Ok(()))))
-                .then_some(())
-        })
-        .ok_or("the store cannot be reached")?;
+            let look = |n: usize| shared.try_lock(&format!("{key}-before-{n}")).map(drop);
+            let looks: Vec<_> = (0..count).map(|n| scope.spawn(move || look(n))).collect();
+            looks.into_iter().try_for_each(|look| {
+                look.join()
+                    .map_err(|_| "a caller panicked".to_owned())?
+                    .map_err(|e| e.to_string())
+            })
+        })?;
+        self.of_one_key(&shared, count, key, wait)
+    }
+
+    /// The same for those who do nothing but wait: one of them has a connection in use.
+    pub fn waiters(
+        &self,
+        count: usize,
+        key: &str,
+        wait: Wait,
+    ) -> Result<Vec<Box<dyn Caller>>, String> {
+        self.of_one_key(&self.client(count + 1)?, count, key, wait)
+    }
+
+    fn of_one_key(
+        &self,
+        shared: &Client,
+        count: usize,
+        key: &str,
+        wait: Wait,
+    ) -> Result<Vec<Box<dyn Caller>>, String> {
         (0..count)
             .map(|i| {
                 let client = if self.kind == "apart" {

@@ -96,7 +96,9 @@ impl Worker {
 
     /// Takes the lock and has others wait for it, until this process is ended.
     fn wait(&self, callers: usize, wait: Wait) -> Result<String, String> {
-        let mut all = self.contender.rivals(callers + 1, &key(99_999_999), wait)?;
+        let mut all = self
+            .contender
+            .waiters(callers + 1, &key(99_999_999), wait)?;
         let mut holder = all.pop().ok_or("no caller")?;
         if !holder.acquire()? {
             return Err("the holder was not granted its lock".to_owned());

@@ -127,13 +127,16 @@ static void *contend(void *arg) {
   return NULL;
 }
 
-/* As many connections as callers, made before anything is measured. */
+/* As many connections as callers, made and used before anything is measured. */
 static void *look(void *arg) {
   struct round *r = arg;
-  bool locked;
+  syncguard_guard *guard = NULL;
   syncguard_error *err = NULL;
+  char key[64];
+  snprintf(key, sizeof key, "%.30s-before-%p", r->caller->key, arg);
   pthread_barrier_wait(&together);
-  if (syncguard_is_locked(r->caller->client, r->caller->key, SYNCGUARD_NUL, NULL, &locked, &err) < 0) note("is_locked", err);
+  if (syncguard_try_lock(r->caller->client, key, SYNCGUARD_NUL, NULL, &guard, &err) < 0) note("try_lock", err);
+  syncguard_guard_free(guard);
   return NULL;
 }
 

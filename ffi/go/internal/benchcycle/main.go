@@ -61,7 +61,7 @@ func waiting(word string) []syncguard.LockOption {
 	return nil
 }
 
-// rivals share one client, as the goroutines of a program do. Its connections are made before anything is measured.
+// rivals share one client, as the goroutines of a program do.
 func rivals(url string, count int, key, wait string) ([]*caller, error) {
 	client, err := syncguard.Open(url, syncguard.WithPoolSize(count+1))
 	if err != nil {
@@ -71,9 +71,17 @@ func rivals(url string, count int, key, wait string) ([]*caller, error) {
 	for i := 0; i < count; i++ {
 		all = append(all, &caller{client: client, key: key, options: waiting(wait)})
 	}
-	return all, each(all, func(_ int, c *caller) error {
-		_, err := c.client.IsLocked(ctx, key)
-		return err
+	return all, nil
+}
+
+// look makes and uses as many connections as there are callers, before anything is measured.
+func look(callers []*caller) error {
+	return each(callers, func(i int, c *caller) error {
+		guard, err := c.client.TryLock(ctx, fmt.Sprintf("%s-before-%d", c.key, i))
+		if err != nil {
+			return err
+		}
+		return guard.Release(ctx)
 	})
 }
 
@@ -252,6 +260,11 @@ func (w *worker) answer(words []string) ([]float64, error) {
 		callers, err := rivals(w.url, count, "bench-contended", wait)
 		if err != nil {
 			return nil, err
+		}
+		if words[0] != "wait" {
+			if err := look(callers); err != nil {
+				return nil, err
+			}
 		}
 		hold := time.Duration(n(2)) * time.Microsecond
 		switch words[0] {

@@ -243,8 +243,7 @@ pub struct Verbs<B> {
     store: B,
     key: Key,
     ttl: Ttl,
-    ids: Vec<LockId>,
-    next: usize,
+    held: Option<LockId>,
 }
 
 impl<B: Backend> Verbs<B> {
@@ -253,17 +252,17 @@ impl<B: Backend> Verbs<B> {
             store,
             key: Key::new(key).map_err(|e| e.to_string())?,
             ttl: Ttl::new(TTL).map_err(|e| e.to_string())?,
-            ids: ids()?,
-            next: 0,
+            held: None,
         })
     }
 }
 
 impl<B: Backend> Caller for Verbs<B> {
     fn acquire(&mut self) -> Result<bool, String> {
-        self.next = (self.next + 1) % self.ids.len();
-        let id = &self.ids[self.next];
-        match self.store.acquire(&self.key, id, self.ttl, None) {
+        // Whoever calls the verbs makes an id for every grant.
+        let id = LockId::random().map_err(|e| e.to_string())?;
+        self.held = Some(id);
+        match self.store.acquire(&self.key, &id, self.ttl, None) {
             Ok(AcquireOutcome::Acquired(_)) => Ok(true),
             Ok(AcquireOutcome::Locked(_)) => Ok(false),
             Err(e) => Err(e.to_string()),
@@ -271,7 +270,8 @@ impl<B: Backend> Caller for Verbs<B> {
     }
 
     fn release(&mut self) -> Result<(), String> {
-        match self.store.release(&self.ids[self.next], None) {
+        let id = self.held.take().ok_or("nothing is held")?;
+        match self.store.release(&id, None) {
             Ok(outcome) if outcome.is_released() => Ok(()),
             other => Err(format!("release: {other:?}")),
         }

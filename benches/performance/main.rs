@@ -197,7 +197,7 @@ fn run(bench: &mut Bench) -> Result<(), String> {
         let text = format!(
             "One acquire and one release, one caller, client and server on one core: floor, verbs and `lock()` in one thread, \
              a cycle of each in turn, {} rounds of {} cycles. The floor sends the bytes the library sends, recorded from it, on a blocking \
-             socket with one write and one read per call; for SQLite it runs the same statements. Unix sockets, unless the row says TCP; \"0.2 ms \
+             socket with one write and one read per call; for SQLite it runs the same statements. The verbs' caller makes an id for every grant, as `lock()` does. Unix sockets, unless the row says TCP; \"0.2 ms \
              each way\" is a relay that keeps every message as long as the network of a data centre would (a tenth of the cycles). Ratios are medians of the rounds' ratios.",
             plan.paired_rounds, plan.paired_cycles
         );
@@ -420,7 +420,7 @@ fn run(bench: &mut Bench) -> Result<(), String> {
         bench.page.heading(2, "Uncontended");
         let text = format!(
             "Acquire and release of keys nobody else wants. Every contender is a process of its own in its own runtime; {} interleaved \
-             rounds of {} ms. Callers are threads (goroutines, promises, tasks) of one process that share one client. Go programs run \
+             rounds of {} ms, for one caller three times as many of a third. Callers are threads (goroutines, promises, tasks) of one process that share one client. Go programs run \
              with GOMAXPROCS={}, the cores of this machine and at least 2; one row shows what 1 costs, which Go takes by itself when it \
              is pinned to one core: a call of C that lasts 20 µs or more may then lose the only processor, for two switches of threads.",
             bench.plan.cycle_rounds,

@@ -317,6 +317,11 @@ struct Statements {
 
 impl Statements {
     fn new(path: &Path, key: &str) -> Result<Self, String> {
+        // The tables are the library's.
+        let url = format!("sqlite:{}", path.display());
+        let library = Client::open(&url).map_err(|e| e.to_string())?;
+        library.setup_schema().map_err(|e| e.to_string())?;
+        drop(library);
         let connection = sqlite::connect(path);
         connection
             .busy_timeout(Duration::from_secs(30))

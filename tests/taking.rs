@@ -6,12 +6,13 @@ mod kit;
 mod support;
 
 use std::sync::{Mutex, mpsc};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use kit::{TTL, kit, kit_with};
+use kit::{Kit, TTL, kit, kit_with};
 use support::{PATIENCE, best_of_three, eventually};
 use syncguard::testkit::{Fault, Verb};
-use syncguard::{CancelToken, ClientOptions, ErrorCode, LockOptions};
+use syncguard::{CancelToken, ClientOptions, ErrorCode, Guard, LockError, LockOptions};
 
 #[test]
 fn waiting_ends_with_the_release_of_the_other() {
@@ -206,9 +207,8 @@ fn a_lost_reply_is_recognised_when_the_acquire_is_repeated() {
     assert_eq!(kit.store.calls(Verb::Release), 0);
 }
 
-#[test]
-fn a_repeated_acquire_counts_its_lease_from_the_first_send() {
-    let kit = kit();
+/// Somebody whose first attempt was applied without an answer, and whose further ones are refused until the store heals.
+fn in_doubt(kit: &Kit) -> JoinHandle<Result<Guard, LockError>> {
     kit.store.once(Verb::Acquire, Fault::DropReply);
     kit.store
         .always(Verb::Acquire, Fault::Refuse(ErrorCode::ServiceUnavailable));
@@ -219,6 +219,13 @@ fn a_repeated_acquire_counts_its_lease_from_the_first_send() {
         .acquire_timeout(PATIENCE);
     let waiter = std::thread::spawn(move || client.lock_with("k", &options));
     eventually("the second attempt", || kit.store.calls(Verb::Acquire) >= 2);
+    waiter
+}
+
+#[test]
+fn a_repeated_acquire_counts_its_lease_from_the_first_send() {
+    let kit = kit();
+    let waiter = in_doubt(&kit);
     kit.clock.advance(Duration::from_secs(5));
     kit.store.heal();
     let guard = waiter.join().expect("no panic").expect("the stored grant");
@@ -232,16 +239,7 @@ fn a_repeated_acquire_counts_its_lease_from_the_first_send() {
 #[test]
 fn a_doubt_older_than_the_lease_begins_anew() {
     let kit = kit();
-    kit.store.once(Verb::Acquire, Fault::DropReply);
-    kit.store
-        .always(Verb::Acquire, Fault::Refuse(ErrorCode::ServiceUnavailable));
-    let client = kit.client.clone();
-    let options = LockOptions::new()
-        .no_heartbeat()
-        .retry_delay(Duration::from_millis(1))
-        .acquire_timeout(PATIENCE);
-    let waiter = std::thread::spawn(move || client.lock_with("k", &options));
-    eventually("the second attempt", || kit.store.calls(Verb::Acquire) >= 2);
+    let waiter = in_doubt(&kit);
     kit.clock.advance(TTL * 2);
     kit.store.heal();
     let guard = waiter.join().expect("no panic").expect("a new grant");

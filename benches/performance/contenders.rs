@@ -114,15 +114,10 @@ const NOTHING: &str = "–";
 pub const C: &str = "C syncguard_lock";
 pub const GO: &str = "Go syncguard";
 
-pub fn redis(url: &str, socket: &str) -> Vec<Entry> {
+/// What is measured on every store, with the name of its floor.
+fn ours(floor: &'static str, url: &str) -> Vec<Entry> {
     vec![
-        own(
-            "floor: same EVALSHA",
-            Role::Floor,
-            "floor",
-            url,
-            "no library at all",
-        ),
+        own(floor, Role::Floor, "floor", url, "no library at all"),
         own(
             "syncguard verbs",
             Role::Us,
@@ -131,8 +126,20 @@ pub fn redis(url: &str, socket: &str) -> Vec<Entry> {
             "renewal and waiting are the caller's",
         ),
         own("syncguard lock()", Role::Us, "lock", url, NOTHING),
+    ]
+}
+
+fn bindings(url: &str) -> [Entry; 2] {
+    [
         built(C, Role::Us, &["@/c/contender"], url, true, NOTHING),
         built(GO, Role::Us, &["@/go/contender"], url, true, NOTHING),
+    ]
+}
+
+pub fn redis(url: &str, socket: &str) -> Vec<Entry> {
+    let mut all = ours("floor: same EVALSHA", url);
+    all.extend(bindings(url));
+    all.extend([
         built(
             "redis-py Lock",
             Role::Peer,
@@ -173,28 +180,14 @@ pub fn redis(url: &str, socket: &str) -> Vec<Entry> {
             true,
             "no fence, no renewal; polls",
         ),
-    ]
+    ]);
+    all
 }
 
 pub fn postgres(url: &str) -> Vec<Entry> {
-    vec![
-        own(
-            "floor: same function calls",
-            Role::Floor,
-            "floor",
-            url,
-            "no library at all",
-        ),
-        own(
-            "syncguard verbs",
-            Role::Us,
-            "verbs",
-            url,
-            "renewal and waiting are the caller's",
-        ),
-        own("syncguard lock()", Role::Us, "lock", url, NOTHING),
-        built(C, Role::Us, &["@/c/contender"], url, true, NOTHING),
-        built(GO, Role::Us, &["@/go/contender"], url, true, NOTHING),
+    let mut all = ours("floor: same function calls", url);
+    all.extend(bindings(url));
+    all.extend([
         own(
             "session advisory lock",
             Role::Peer,
@@ -209,27 +202,12 @@ pub fn postgres(url: &str) -> Vec<Entry> {
             url,
             "no waiting, no renewal; the acquire of the TypeScript library",
         ),
-    ]
+    ]);
+    all
 }
 
 pub fn sqlite(url: &str) -> Vec<Entry> {
-    vec![
-        own(
-            "floor: same statements",
-            Role::Floor,
-            "floor",
-            url,
-            "no library at all",
-        ),
-        own(
-            "syncguard verbs",
-            Role::Us,
-            "verbs",
-            url,
-            "renewal and waiting are the caller's",
-        ),
-        own("syncguard lock()", Role::Us, "lock", url, NOTHING),
-    ]
+    ours("floor: same statements", url)
 }
 
 /// The Go binding where Go has one processor: what a program pinned to one core pays if it says nothing.

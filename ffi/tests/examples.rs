@@ -2,11 +2,10 @@
 
 mod support;
 
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
 
+use support::worker::stops_when_robbed;
 use support::{C99, compile, root, scratch, succeed};
 
 const CPP: &[&str] = &["-std=c++17", "-Wall", "-Wextra", "-pedantic", "-Werror"];
@@ -74,34 +73,6 @@ fn worker() {
         let url = url(dir.path());
         succeed(Command::new(&program).args([&url, "2"]), "a short worker");
 
-        let mut long = Command::new(&program)
-            .args([&url, "100000"])
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("a worker");
-        let mut lines = BufReader::new(long.stdout.take().expect("its output")).lines();
-        let first = lines.next().expect("a line").expect("a text");
-        assert!(first.starts_with("working with fence"), "{first}");
-        let second = Command::new(&program)
-            .args([&url, "2"])
-            .output()
-            .expect("a second worker");
-        assert_eq!(second.status.code(), Some(2), "{second:?}");
-
-        let client = rust_syncguard::Client::open(&url).expect("a client");
-        let found = client.get_by_key_raw("nightly-report").expect("a look");
-        let lock_id = found.expect("the worker's lock").lock_id;
-        let _ = rust_syncguard::Backend::release(&client, &lock_id, None).expect("a release");
-        let end = Instant::now() + Duration::from_secs(60);
-        let status = loop {
-            if let Some(status) = long.try_wait().expect("a child") {
-                break status;
-            }
-            if Instant::now() >= end {
-                let _ = long.kill();
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        };
-        assert_eq!(status.code(), Some(3), "the {language} worker did not stop");
+        stops_when_robbed(&program, &url);
     }
 }

@@ -11,15 +11,15 @@ mod postgres;
 mod redis;
 mod support;
 
-use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use postgres::Server;
 use redis::RedisServer;
 use support::programs::program;
+use support::worker::stops_when_robbed;
 use support::{include, library, root, run, scratch, succeed};
 
 /// Without pkg-config: the header and the library are those of this checkout.
@@ -135,36 +135,7 @@ fn example() {
         "{text}"
     );
 
-    let mut long = Command::new(&program)
-        .args([&url, "100000"])
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("a worker");
-    let mut lines = BufReader::new(long.stdout.take().expect("its output")).lines();
-    let first = lines.next().expect("a line").expect("a text");
-    assert!(first.starts_with("working with fence"), "{first}");
-    let rest = std::thread::spawn(move || lines.map_while(Result::ok).last());
-    let second = Command::new(&program)
-        .args([&url, "2"])
-        .output()
-        .expect("a second worker");
-    assert_eq!(second.status.code(), Some(2), "{second:?}");
-
-    let client = syncguard::Client::open(&url).expect("a client");
-    let found = client.get_by_key_raw("nightly-report").expect("a look");
-    let lock_id = found.expect("the worker's lock").lock_id;
-    let _ = syncguard::Backend::release(&client, &lock_id, None).expect("a release");
-    let end = Instant::now() + Duration::from_secs(60);
-    let status = loop {
-        if let Some(status) = long.try_wait().expect("a child") {
-            break status;
-        }
-        if Instant::now() >= end {
-            let _ = long.kill();
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    };
-    assert_eq!(status.code(), Some(3), "{:?}", rest.join());
+    stops_when_robbed(&program, &url);
 }
 
 /// A Go program, a C program and this one contend for one key: no overlap, and the fences grow in the order of the holds.

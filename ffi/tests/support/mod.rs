@@ -3,6 +3,8 @@
 
 #[path = "programs.rs"]
 pub mod programs;
+#[path = "worker.rs"]
+pub mod worker;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};

@@ -11,14 +11,19 @@ import (
 // slots bounds how many calls of one kind are in the library at once. A call blocks a thread of the system; without this, a
 // thousand goroutines would be a thousand threads, which Go never gives back. The library has no more connections than slots
 // anyway.
-type slots chan struct{}
+type slots struct {
+	size int32
+	// taken counts those inside and those who wait. Whoever leaves while more than size are there hands its slot to one who waits.
+	taken  atomic.Int32
+	handed chan struct{}
+}
+
+func newSlots(size int) *slots { return &slots{size: int32(size), handed: make(chan struct{}, size)} }
 
 // enter takes a slot; false when ctx or the time is over: the limit, or if that is zero the timeout from now.
-func (s slots) enter(ctx context.Context, limit time.Time, timeout time.Duration) bool {
-	select {
-	case s <- struct{}{}:
+func (s *slots) enter(ctx context.Context, limit time.Time, timeout time.Duration) bool {
+	if s.taken.Add(1) <= s.size {
 		return true
-	default:
 	}
 	if !limit.IsZero() {
 		timeout = time.Until(limit)
@@ -26,19 +31,29 @@ func (s slots) enter(ctx context.Context, limit time.Time, timeout time.Duration
 	wait := time.NewTimer(timeout)
 	defer wait.Stop()
 	select {
-	case s <- struct{}{}:
+	case <-s.handed:
 		return true
 	case <-ctx.Done():
 	case <-wait.C:
 	}
+	s.giveUp()
 	return false
+}
+
+// giveUp is for one who waited in vain. If all who are left have a slot, one was handed to it at this very moment.
+func (s *slots) giveUp() {
+	if s.taken.Add(-1) < s.size {
+		<-s.handed
+	}
 }
 
 // leave gives the slot back, and lets others run once a millisecond. To the scheduler a goroutine that makes one call after the other
 // never stops: after ten milliseconds the runtime's monitor takes the processor away in the middle of a call, and looks every 20 µs
 // from then on. That cost more than all of the module.
-func (s slots) leave() {
-	<-s
+func (s *slots) leave() {
+	if s.taken.Add(-1) >= s.size {
+		s.handed <- struct{}{}
+	}
 	if calls.Add(1)%8 != 0 {
 		return
 	}
@@ -57,8 +72,11 @@ var (
 // watcher ends a call in flight when its context or its time ends.
 type watcher struct {
 	token  cCancel
-	over   chan struct{}
-	joined sync.WaitGroup
+	let    func() bool
+	timer  *time.Timer
+	mu     sync.Mutex
+	over   bool
+	called bool
 }
 
 // watch begins to watch ctx, and the clock if limit is not zero. Without either there is nothing to watch and no token.
@@ -66,39 +84,67 @@ func watch(ctx context.Context, limit time.Time) *watcher {
 	if ctx.Done() == nil && limit.IsZero() {
 		return &noWatcher
 	}
-	w := &watcher{token: cCancelNew(), over: make(chan struct{})}
-	w.joined.Add(1)
-	go w.run(ctx, limit)
+	w := &watcher{token: takeToken()}
+	if ctx.Done() != nil {
+		w.let = afterFunc(ctx, w.trigger)
+	}
+	if !limit.IsZero() {
+		w.timer = time.AfterFunc(time.Until(limit), w.trigger)
+	}
 	return w
 }
 
 var noWatcher watcher
 
-func (w *watcher) run(ctx context.Context, limit time.Time) {
-	defer w.joined.Done()
-	var late <-chan time.Time
-	if !limit.IsZero() {
-		timer := time.NewTimer(time.Until(limit))
-		defer timer.Stop()
-		late = timer.C
+// trigger may come late, when the token is another call's.
+func (w *watcher) trigger() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.over {
+		w.called = true
+		cCancelTrigger(w.token)
 	}
-	select {
-	case <-w.over:
-		return
-	case <-ctx.Done():
-	case <-late:
-	}
-	cCancelTrigger(w.token)
 }
 
-// stop ends the watch; the token is freed when nobody can trigger it any more.
+// stop ends the watch: nobody triggers the token any more.
 func (w *watcher) stop() {
 	if w.token == nil {
 		return
 	}
-	close(w.over)
-	w.joined.Wait()
-	cCancelFree(w.token)
+	if w.let != nil {
+		w.let()
+	}
+	if w.timer != nil {
+		w.timer.Stop()
+	}
+	w.mu.Lock()
+	w.over = true
+	w.mu.Unlock()
+	if w.called {
+		cCancelFree(w.token)
+	} else {
+		keepToken(w.token)
+	}
+}
+
+// tokens are those that were not triggered: they serve the next calls.
+var tokens = make(chan cCancel, 64)
+
+func takeToken() cCancel {
+	select {
+	case token := <-tokens:
+		return token
+	default:
+		return cCancelNew()
+	}
+}
+
+func keepToken(token cCancel) {
+	select {
+	case tokens <- token:
+	default:
+		cCancelFree(token)
+	}
 }
 
 // fix turns the answer of an interrupted call into the error of the context that did it.

@@ -46,12 +46,22 @@ static void sg_granted(sg_go_granted *a, const char *key, size_t len) {
   memcpy(a->lock_id_and_fence + 22, syncguard_guard_fence(a->guard), 15);
 }
 
-// One attempt, whoever waits.
-static sg_go_granted sg_try_lock(syncguard_client *c, _GoString_ key, syncguard_lock_options options, int hooks, uintptr_t id,
-                                 syncguard_cancel *cancel) {
-  sg_go_granted a = {0};
+// What was asked for, NULL for all defaults, and what belongs to this attempt.
+static syncguard_lock_options sg_options(const syncguard_lock_options *given, int hooks, uintptr_t id, syncguard_cancel *cancel) {
+  syncguard_lock_options options = {.struct_size = sizeof options};
+  if (given != NULL) {
+    options = *given;
+  }
   options.cancel = cancel;
   sg_go_guard_hooks(&options, hooks, id);
+  return options;
+}
+
+// One attempt, whoever waits.
+static sg_go_granted sg_try_lock(syncguard_client *c, _GoString_ key, const syncguard_lock_options *given, int hooks, uintptr_t id,
+                                 syncguard_cancel *cancel) {
+  sg_go_granted a = {0};
+  syncguard_lock_options options = sg_options(given, hooks, id, cancel);
   a.status = syncguard_try_lock(c, sg_text(key), _GoStringLen(key), &options, &a.guard, &a.err);
   if (a.guard != NULL) {
     sg_granted(&a, sg_text(key), _GoStringLen(key));
@@ -60,12 +70,11 @@ static sg_go_granted sg_try_lock(syncguard_client *c, _GoString_ key, syncguard_
 }
 
 // One attempt by a place in line, which is left if it is granted.
-static sg_go_granted sg_try_in_line(syncguard_waiter *w, _GoString_ key, syncguard_lock_options options, int hooks, uintptr_t id,
+static sg_go_granted sg_try_in_line(syncguard_waiter *w, _GoString_ key, const syncguard_lock_options *given, int hooks, uintptr_t id,
                                     syncguard_cancel *cancel) {
   sg_go_granted a = {0};
   a.waiter = w;
-  options.cancel = cancel;
-  sg_go_guard_hooks(&options, hooks, id);
+  syncguard_lock_options options = sg_options(given, hooks, id, cancel);
   a.status = syncguard_waiter_try_lock(w, &options, &a.guard, &a.err);
   if (a.guard != NULL) {
     sg_granted(&a, sg_text(key), _GoStringLen(key));
@@ -86,11 +95,10 @@ static sg_go_granted sg_join(syncguard_client *c, _GoString_ key, uintptr_t bell
 }
 
 // An attempt if nobody else wants the key; a place in line if somebody does, or holds it.
-static sg_go_granted sg_enter(syncguard_client *c, _GoString_ key, syncguard_lock_options options, int hooks, uintptr_t id,
+static sg_go_granted sg_enter(syncguard_client *c, _GoString_ key, const syncguard_lock_options *given, int hooks, uintptr_t id,
                               uintptr_t bell, syncguard_cancel *cancel) {
   sg_go_granted a = {0};
-  options.cancel = cancel;
-  sg_go_guard_hooks(&options, hooks, id);
+  syncguard_lock_options options = sg_options(given, hooks, id, cancel);
   a.status = sg_go_lock_or_wait(c, sg_text(key), _GoStringLen(key), &options, bell, &a.guard, &a.waiter, &a.err);
   if (a.guard != NULL) {
     sg_granted(&a, sg_text(key), _GoStringLen(key));
@@ -106,14 +114,15 @@ static sg_go_stand sg_stand(syncguard_waiter *w) {
 }
 
 // How long to sleep: the delay, or -1 to give up, and what is left of the holder's lease, or -1.
-static sg_go_stand sg_pause(syncguard_waiter *w, syncguard_lock_options options, uint32_t attempt, int64_t remaining) {
+static sg_go_stand sg_pause(syncguard_waiter *w, const syncguard_lock_options *given, uint32_t attempt, int64_t remaining) {
   sg_go_stand a = sg_stand(w);
-  a.delay_ms = syncguard_retry_delay_ms(&options, attempt, remaining);
+  a.delay_ms = syncguard_retry_delay_ms(given, attempt, remaining);
   a.lease_ms = syncguard_waiter_lease_ms(w);
   return a;
 }
 
-static sg_go_limits sg_limits(syncguard_lock_options options) {
+static sg_go_limits sg_limits(const syncguard_lock_options *given) {
+  syncguard_lock_options options = sg_options(given, 0, 0, NULL);
   syncguard_lock_options_resolve(&options);
   sg_go_limits a = {options.max_retries, options.acquire_timeout_ms};
   return a;
@@ -126,11 +135,16 @@ static sg_go_answer sg_guard_extend(syncguard_guard *g, int64_t ttl, syncguard_c
 }
 
 // A release, with what cannot be asked after the guard is freed. One that removed the lock was in time, whatever the clock says.
-static sg_go_released sg_guard_release(syncguard_guard *g, syncguard_cancel *cancel) {
+// One whose lock is gone is freed, if nobody else is inside: `state` is that of its handle.
+static sg_go_released sg_guard_release(syncguard_guard *g, uint64_t *state, uint64_t alone, uint64_t closed, syncguard_cancel *cancel) {
   sg_go_released a = {0};
   a.status = syncguard_guard_release(g, cancel, &a.err);
   a.was_lost = a.status != SYNCGUARD_STATUS_OK && syncguard_guard_is_lost(g);
   a.expires_at_ms = syncguard_guard_expires_at_ms(g);
+  if (a.status >= SYNCGUARD_STATUS_OK && __atomic_compare_exchange_n(state, &alone, closed, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
+    a.freed = true;
+    syncguard_guard_free(g);
+  }
   return a;
 }
 
@@ -304,10 +318,8 @@ func cPurge(c cClient, limit uint32, cancel cCancel) (int64, *Error) {
 	return int64(a.number), answered(a.status, a.err)
 }
 
-func lockDefaults() cLockOptions {
-	var o cLockOptions
-	o.struct_size = C.size_t(unsafe.Sizeof(o))
-	return o
+func lockDefaults() *cLockOptions {
+	return &cLockOptions{struct_size: C.size_t(unsafe.Sizeof(cLockOptions{}))}
 }
 
 // granted is a grant; or none, and perhaps a place in line.
@@ -398,9 +410,16 @@ func cGuardExtend(g cGuard, ttl int64, cancel cCancel) *Error {
 	return answered(a.status, a.err)
 }
 
-func cGuardRelease(g cGuard, cancel cCancel) (wasLost bool, expires int64, err *Error) {
-	a := C.sg_guard_release(g, cancel)
-	return bool(a.was_lost), int64(a.expires_at_ms), answered(a.status, a.err)
+type released struct {
+	wasLost, freed bool
+	expires        int64
+}
+
+// cGuardRelease also frees and closes a handle whose lock is gone, if nobody else is inside.
+func cGuardRelease(h *handle, turn uint64, cancel cCancel) (released, *Error) {
+	alone := C.uint64_t(turn*oneTurn + oneInside)
+	a := C.sg_guard_release(cGuard(h.ptr), (*C.uint64_t)(&h.state), alone, alone|C.uint64_t(isClosed), cancel)
+	return released{bool(a.was_lost), bool(a.freed), int64(a.expires_at_ms)}, answered(a.status, a.err)
 }
 
 func cGuardFree(g cGuard) { C.syncguard_guard_free(g) }

@@ -23,7 +23,7 @@ type Client struct{ c *client }
 type client struct {
 	handle handle
 	// Calls that take locks must not keep those out that give them back.
-	taking, giving   slots
+	taking, giving   *slots
 	waiting          sync.Mutex
 	operationTimeout time.Duration
 	closing          chan struct{}
@@ -34,7 +34,7 @@ type client struct {
 
 func (c *client) leave() { c.free(c.handle.leave()) }
 
-func (c *client) close(background bool) { c.free(c.handle.close(background)) }
+func (c *client) close(background bool) { c.free(c.handle.close(0, background)) }
 
 func (c *client) free(g gone) {
 	switch {
@@ -78,8 +78,8 @@ func Open(url string, options ...Option) (*Client, error) {
 	}
 	c := &client{
 		handle:           handle{ptr: unsafe.Pointer(opened)},
-		taking:           make(slots, pool),
-		giving:           make(slots, pool),
+		taking:           newSlots(pool),
+		giving:           newSlots(pool),
 		operationTimeout: timeout,
 		closing:          make(chan struct{}),
 	}
@@ -142,7 +142,7 @@ func (c *Client) enter() (*client, cClient) {
 	if c == nil || c.c == nil {
 		return nil, nil
 	}
-	return c.c, cClient(c.c.handle.enter())
+	return c.c, cClient(c.c.handle.enter(0))
 }
 
 // call makes one bounded call that ends with ctx.
@@ -156,7 +156,7 @@ func (c *Client) call(ctx context.Context, do func(cClient, cCancel) *Error) err
 }
 
 // bounded makes one call in a slot, under a watcher. A nil ctx never ends.
-func (s slots) bounded(ctx context.Context, timeout time.Duration, do func(cCancel) *Error) *Error {
+func (s *slots) bounded(ctx context.Context, timeout time.Duration, do func(cCancel) *Error) *Error {
 	if ctx == nil {
 		ctx = context.Background()
 	}

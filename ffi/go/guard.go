@@ -2,7 +2,6 @@ package syncguard
 
 import (
 	"context"
-	"runtime"
 	"sync"
 	"time"
 	"unsafe"
@@ -17,13 +16,12 @@ import (
 // A guard that is forgotten is released some time after the collector finds it. Do not rely on that.
 type Guard struct{ g *guard }
 
-// guard must not refer to itself, nor may anything that it refers to: what does is never finalized.
 type guard struct {
-	handle             handle
+	leash              *leash
+	turn               uint64
 	key, lockID, fence string
 	loss               *loss
-	id                 uintptr
-	giving             slots
+	giving             *slots
 	operationTimeout   time.Duration
 	values             context.Context
 
@@ -32,50 +30,19 @@ type guard struct {
 }
 
 func newGuard(c *client, grant granted, l *loss, id uintptr, values context.Context) *Guard {
-	g := &guard{
-		handle: handle{ptr: unsafe.Pointer(grant.guard)},
-		key:    grant.key, lockID: grant.lockID, fence: grant.fence,
-		loss: l, id: id, giving: c.giving, operationTimeout: c.operationTimeout, values: values,
-	}
-	runtime.SetFinalizer(g, (*guard).abandon)
-	return &Guard{g}
-}
-
-func (g *guard) leave() { g.free(g.handle.leave()) }
-
-func (g *guard) close(background bool) { g.free(g.handle.close(background)) }
-
-func (g *guard) free(last gone) {
-	switch {
-	case last.ptr == nil:
-	case last.background:
-		go func() {
-			g.giving <- struct{}{}
-			defer g.giving.leave()
-			g.dispose(cGuard(last.ptr))
-		}()
-	default:
-		g.dispose(cGuard(last.ptr))
-	}
-}
-
-// dispose gives the C guard back. One that was released sends nothing; else its release is bounded by the dispose timeout.
-func (g *guard) dispose(p cGuard) {
-	if g.loss.expires.Load() == 0 {
-		g.loss.expires.Store(cExpiresAt(p))
-	}
-	cGuardFree(p)
-	// With a hook of its own the library forgets the id.
-	if g.loss.releaseError == nil {
-		registry.remove(g.id)
-	}
-}
-
-// abandon releases, in the background, a guard that nobody will release any more.
-func (g *guard) abandon() {
-	runtime.SetFinalizer(g, nil)
-	g.loss.end(ErrReleased)
-	g.close(true)
+	leash := leashes.Get().(*leash)
+	leash.loss, leash.id, leash.giving = l, id, c.giving
+	// One allocation for both.
+	made := &struct {
+		Guard
+		guard
+	}{guard: guard{
+		leash: leash, turn: leash.handle.open(unsafe.Pointer(grant.guard)),
+		key: grant.key, lockID: grant.lockID, fence: grant.fence,
+		loss: l, giving: c.giving, operationTimeout: c.operationTimeout, values: values,
+	}}
+	made.Guard.g = &made.guard
+	return &made.Guard
 }
 
 // Fence is the fencing token, 15 digits: larger, as a number and as a text, than that of every earlier grant of this key.
@@ -111,7 +78,7 @@ func (g *Guard) ExpiresAt() time.Time {
 	if p == nil {
 		return unixMilli(g.g.loss.expires.Load())
 	}
-	defer g.g.leave()
+	defer g.g.leash.leave()
 	return unixMilli(cExpiresAt(p))
 }
 
@@ -121,7 +88,7 @@ func (g *Guard) Remaining() time.Duration {
 	if p == nil {
 		return 0
 	}
-	defer g.g.leave()
+	defer g.g.leash.leave()
 	return time.Duration(cRemaining(p)) * time.Millisecond
 }
 
@@ -144,7 +111,7 @@ func (g *Guard) Err() error {
 		return err
 	}
 	if p := g.enter(); p != nil {
-		defer g.g.leave()
+		defer g.g.leash.leave()
 		if cIsLost(p) {
 			l.end(&lostError{})
 		}
@@ -196,7 +163,7 @@ func (g *Guard) Extend(ctx context.Context, ttl time.Duration) error {
 	if p == nil {
 		return absent(g.Err())
 	}
-	defer g.g.leave()
+	defer g.g.leash.leave()
 	failed := g.g.giving.bounded(ctx, g.g.operationTimeout, func(token cCancel) *Error { return cGuardExtend(p, ms, token) })
 	if failed != nil && failed.Code == Absent {
 		return absent(g.Err())
@@ -217,15 +184,16 @@ func (g *Guard) Release(ctx context.Context) error {
 	if ctx == nil || ctx.Err() != nil {
 		ctx = context.Background()
 	}
-	p := g.enter()
-	if p == nil {
+	if g.enter() == nil {
 		return absent(g.Err())
 	}
 	l := g.g.loss
+	var freed bool
 	failed := g.g.giving.bounded(ctx, g.g.operationTimeout, func(token cCancel) *Error {
-		wasLost, expires, err := cGuardRelease(p, token)
-		l.expires.Store(expires)
-		if wasLost {
+		a, err := cGuardRelease(&g.g.leash.handle, g.g.turn, token)
+		freed = a.freed
+		l.expires.Store(a.expires)
+		if a.wasLost {
 			l.end(&lostError{})
 		}
 		return err
@@ -233,32 +201,36 @@ func (g *Guard) Release(ctx context.Context) error {
 	before := l.why()
 	// Not earlier: ctx may be the guard's own, and must not end its release.
 	l.end(ErrReleased)
-	g.g.leave()
 	switch {
-	case failed == nil:
-		g.g.over()
-		return nil
-	case failed.Code == Absent:
-		g.g.over()
-		return absent(before)
+	case freed:
+		g.g.leash.again()
+	case failed == nil || failed.Code == Absent:
+		g.g.leash.close(g.g.turn, false)
+		g.g.leash.leave()
 	case failed.Code == Aborted:
 		// Freeing it releases it, without the context.
 		g.g.abandon()
+		g.g.leash.leave()
+	default:
+		g.g.leash.leave()
+	}
+	switch {
+	case failed == nil:
+		return nil
+	case failed.Code == Absent:
+		return absent(before)
 	}
 	return failed
 }
 
-// over is for a guard whose release was answered.
-func (g *guard) over() {
-	runtime.SetFinalizer(g, nil)
-	g.close(false)
-}
+// abandon releases it in the background, unless that was done.
+func (g *guard) abandon() { g.leash.close(g.turn, true) }
 
 func (g *Guard) enter() cGuard {
 	if g == nil || g.g == nil {
 		return nil
 	}
-	return cGuard(g.g.handle.enter())
+	return cGuard(g.g.leash.handle.enter(g.g.turn))
 }
 
 // absent is the error of a call that found the lock gone.

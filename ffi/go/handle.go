@@ -1,19 +1,25 @@
 package syncguard
 
 import (
-	"sync"
+	"sync/atomic"
 	"unsafe"
 )
 
 // handle is a C handle that any number of goroutines use and one closes. C allows a free during a call, but not a call that
 // begins with or after it; so the last one out frees.
 type handle struct {
-	mu         sync.Mutex
-	ptr        unsafe.Pointer
-	users      int
-	closed     bool
-	background bool
+	// state is isClosed, inBackground, above them the number of those inside, and above that the turn: how often it was used
+	// before, for another pointer. C changes it too, so it is a plain number; first, for 32-bit machines, here and in what holds it.
+	state uint64
+	ptr   unsafe.Pointer
 }
+
+const (
+	isClosed uint64 = 1 << iota
+	inBackground
+	oneInside
+	oneTurn = 1 << 32
+)
 
 // gone is what the last one out has to free, in the background if that may take its time; nil for everybody else.
 type gone struct {
@@ -21,40 +27,63 @@ type gone struct {
 	background bool
 }
 
-// enter gives the pointer until leave, or nil if it is closed.
-func (h *handle) enter() unsafe.Pointer {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.closed {
-		return nil
+// enter gives the pointer until leave, or nil if it is closed, or open for another turn.
+func (h *handle) enter(turn uint64) unsafe.Pointer {
+	for {
+		s := atomic.LoadUint64(&h.state)
+		if s&isClosed != 0 || s/oneTurn != turn {
+			return nil
+		}
+		if atomic.CompareAndSwapUint64(&h.state, s, s+oneInside) {
+			return h.ptr
+		}
 	}
-	h.users++
-	return h.ptr
 }
 
-func (h *handle) leave() gone {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.users--
-	return h.last()
+func (h *handle) leave() gone { return h.last(atomic.AddUint64(&h.state, ^(oneInside - 1))) }
+
+// close lets nobody in any more. Only the first one of a turn does anything.
+func (h *handle) close(turn uint64, background bool) gone {
+	how := isClosed
+	if background {
+		how |= inBackground
+	}
+	for {
+		s := atomic.LoadUint64(&h.state)
+		if s&isClosed != 0 || s/oneTurn != turn {
+			return gone{}
+		}
+		if atomic.CompareAndSwapUint64(&h.state, s, s|how) {
+			return h.last(s | how)
+		}
+	}
 }
 
-// close lets nobody in any more.
-func (h *handle) close(background bool) gone {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if !h.closed {
-		h.closed, h.background = true, background
-	}
-	return h.last()
+// current is the turn, and whether it is still open.
+func (h *handle) current() (turn uint64, open bool) {
+	s := atomic.LoadUint64(&h.state)
+	return s / oneTurn, s&isClosed == 0
 }
 
 // last gives up what nobody uses any more.
-func (h *handle) last() gone {
-	if !h.closed || h.users > 0 {
+func (h *handle) last(s uint64) gone {
+	if s&isClosed == 0 || s%oneTurn >= oneInside {
 		return gone{}
 	}
-	p := h.ptr
+	return gone{h.ptr, s&inBackground != 0}
+}
+
+// open begins the turn of a pointer, on a handle that is closed and empty.
+func (h *handle) open(ptr unsafe.Pointer) (turn uint64) {
+	turn, _ = h.current()
+	h.ptr = ptr
+	atomic.StoreUint64(&h.state, turn*oneTurn)
+	return turn
+}
+
+// again ends the turn of the only one inside a closed handle.
+func (h *handle) again() {
+	turn, _ := h.current()
 	h.ptr = nil
-	return gone{p, h.background}
+	atomic.StoreUint64(&h.state, (turn+1)*oneTurn|isClosed)
 }

@@ -183,7 +183,8 @@ func (o *clientOptions) refuse(err error) {
 type LockOption func(*lockOptions)
 
 type lockOptions struct {
-	raw cLockOptions
+	// raw is nil for all defaults: then there is nothing for cgo to look through. It is apart because C is given its address.
+	raw *cLockOptions
 	// timeout is the acquire timeout; C takes 0 for the default, so one attempt is told apart here.
 	timeout      *time.Duration
 	once         bool
@@ -317,7 +318,7 @@ func (o *lockOptions) single() bool {
 }
 
 // noOptions are all defaults; never written to.
-var noOptions = lockOptions{raw: lockDefaults()}
+var noOptions lockOptions
 
 func newLockOptions(options []LockOption) (*lockOptions, error) {
 	if len(options) == 0 {

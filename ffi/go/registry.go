@@ -7,7 +7,7 @@ import "sync"
 var registry = ids{found: make(map[uintptr]any)}
 
 type ids struct {
-	mu    sync.RWMutex
+	mu    sync.Mutex
 	last  uintptr
 	found map[uintptr]any
 }
@@ -21,8 +21,8 @@ func (r *ids) add(value any) uintptr {
 }
 
 func (r *ids) find(id uintptr) any {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	return r.found[id]
 }
 
@@ -33,7 +33,7 @@ func (r *ids) remove(id uintptr) {
 }
 
 func (r *ids) count() int {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	return len(r.found)
 }

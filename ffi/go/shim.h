@@ -60,7 +60,7 @@ typedef struct {
 typedef struct {
   int32_t status;
   syncguard_error *err;
-  bool was_lost;
+  bool was_lost, freed;
   int64_t expires_at_ms;
 } sg_go_released;
 

@@ -1,0 +1,21 @@
+//go:build !go1.21
+
+package syncguard
+
+import "context"
+
+// afterFunc calls f, on a goroutine of its own, when ctx has ended, unless what it gives is called before.
+func afterFunc(ctx context.Context, f func()) func() bool {
+	over := make(chan struct{})
+	go func() {
+		select {
+		case <-over:
+		case <-ctx.Done():
+			f()
+		}
+	}()
+	return func() bool {
+		close(over)
+		return true
+	}
+}

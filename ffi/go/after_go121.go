@@ -1,0 +1,9 @@
+//go:build go1.21
+
+package syncguard
+
+import "context"
+
+// afterFunc calls f, on a goroutine of its own, when ctx has ended, unless what it gives is called before. It costs nothing while
+// nothing happens; a goroutine for every call would double the time of a lock.
+func afterFunc(ctx context.Context, f func()) func() bool { return context.AfterFunc(ctx, f) }

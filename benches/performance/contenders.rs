@@ -132,8 +132,12 @@ fn ours(floor: &'static str, url: &str) -> Vec<Entry> {
 fn bindings(url: &str) -> [Entry; 2] {
     [
         built(C, Role::Us, &["@/c/contender"], url, true, NOTHING),
-        built(GO, Role::Us, &["@/go/contender"], url, true, NOTHING),
+        go(url),
     ]
+}
+
+pub fn go(url: &str) -> Entry {
+    built(GO, Role::Us, &["@/go/contender"], url, true, NOTHING)
 }
 
 pub fn redis(url: &str, socket: &str) -> Vec<Entry> {

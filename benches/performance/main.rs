@@ -2,6 +2,7 @@
 //! docs/performance.md with its charts. `QUICK=1` runs all of it in small, for its exit status; the page then goes to
 //! target/bench. `BENCH_ONLY=paired,scale` runs some sections only. Fails if a contender errs, never because of a time.
 
+mod beside;
 mod callers;
 mod chart;
 mod contenders;
@@ -416,6 +417,41 @@ fn run(bench: &mut Bench) -> Result<(), String> {
         );
     }
 
+    if bench.wants("paired") {
+        let nobody = Server {
+            name: "",
+            pid: None,
+        };
+        let stores = [
+            ("Redis", &redis_server, redis_url.clone(), Place::Together),
+            (
+                "Postgres on disk",
+                &disk_server,
+                on_disk.postgres_url(),
+                Place::Together,
+            ),
+            (
+                "Postgres on tmpfs",
+                &tmpfs_server,
+                on_tmpfs.postgres_url(),
+                Place::Together,
+            ),
+            (
+                "Postgres on tmpfs, across cores",
+                &tmpfs_server,
+                on_tmpfs.postgres_url(),
+                Place::Apart,
+            ),
+            (
+                "SQLite on tmpfs",
+                &nobody,
+                sqlite_url(sqlite_tmpfs.path()),
+                Place::Together,
+            ),
+        ];
+        beside::report(bench, &stores);
+    }
+
     if bench.wants("cycles") {
         bench.page.heading(2, "Uncontended");
         let text = format!(
@@ -622,18 +658,6 @@ fn tail(bench: &mut Bench) {
 
 fn throughput_targets(bench: &mut Bench, server: &str, rows: &[Measured]) {
     let find = |name: &str| rows.iter().find(|m| m.entry.name.starts_with(name));
-    if let (Some(c), Some(go)) = (find(contenders::C), find(contenders::GO)) {
-        // Round by round: the machine's mood is the same for both.
-        let (c, go) = (&c.at[0].p50, &go.at[0].p50);
-        let extra: Vec<f64> = go.iter().zip(c).map(|(go, c)| go - c).collect();
-        let (extra, part) = (Figure::of(&extra), ratio(go, c));
-        bench.target(
-            &format!("{server}: Go − C, µs"),
-            "≤ 3 µs or 3 %",
-            extra,
-            extra.median <= 3.0 || part.median <= 1.03,
-        );
-    }
     if let (Some(floor), Some(verbs)) = (find("floor"), find("syncguard verbs")) {
         for (c, callers) in CALLERS.iter().enumerate().skip(1) {
             let part = ratio(&verbs.at[c].rate, &floor.at[c].rate);

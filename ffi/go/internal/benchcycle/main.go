@@ -3,6 +3,7 @@
 //	(an empty line)                         CYCLES cycles of lock and release: nanoseconds per cycle
 //	round <n>                               n cycles: nanoseconds for all of them
 //	cycles <callers> <ms>                   ok <cycles> <ns> <p50 ns> <p99 ns>
+//	beside <n>                              ok <p50 ns of C> <of Go> <of Go with a context that can end>
 //	contend <callers> <hold µs> <ms> <wait> ok <grants> <ns> <handoffs> <p50 ns> <p99 ns> <fewest> <most> <gave up>
 //	handoff …                               the same, with callers that let others go first
 //	burst <callers> <hold µs> <wait>        ok <ns until drained> <gave up>
@@ -223,6 +224,7 @@ type worker struct {
 	url    string
 	shared *syncguard.Client
 	alone  *caller
+	beyond *cClient
 }
 
 // rounds is how long n cycles take.
@@ -252,6 +254,8 @@ func (w *worker) answer(words []string) ([]float64, error) {
 			callers = append(callers, &caller{client: w.shared, key: fmt.Sprintf("bench-%08d", i)})
 		}
 		return cycles(callers, time.Duration(n(2))*time.Millisecond)
+	case "beside":
+		return w.beside(n(1))
 	case "contend", "handoff", "burst", "wait":
 		count := n(1)
 		if words[0] == "wait" {

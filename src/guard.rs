@@ -112,6 +112,10 @@ impl Held {
             self.runtime
                 .timer
                 .reset(*ticket, at, Arc::clone(self) as Arc<dyn Alarm>);
+            // A release may have cleared it since `at` was decided; set again, it would keep the guard and its callback.
+            if self.life.alarm().is_none() {
+                self.runtime.timer.clear(*ticket);
+            }
         }
     }
 

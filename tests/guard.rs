@@ -121,6 +121,43 @@ fn one_failed_renewal_is_not_the_end() {
 }
 
 #[test]
+fn a_renewal_that_hangs_leaves_time_for_another() {
+    let took = best_of_three(|| {
+        let kit = kit();
+        let options = LockOptions::new()
+            .ttl(Duration::from_secs(3))
+            .heartbeat(Duration::from_millis(2500));
+        let guard = kit.lock_with(options);
+        kit.store.once(Verb::Extend, Fault::Hang);
+        kit.clock.advance(Duration::from_millis(2500));
+        eventually("the renewal in flight", || {
+            kit.store.calls(Verb::Extend) == 1
+        });
+        // The clock stands still and the lease does not end: the renewal's own bound is what ends it, half of half a second.
+        let begun = Instant::now();
+        match guard.extend(TTL) {
+            Ok(true) => begun.elapsed(),
+            _ => Duration::MAX,
+        }
+    });
+    assert!(took < Duration::from_secs(3), "{took:?}");
+}
+
+#[test]
+fn a_loss_that_an_extend_finds_out_is_told() {
+    let kit = kit();
+    for _ in 0..200 {
+        let (count, callback) = counter();
+        let options = LockOptions::new().no_heartbeat().on_lost(callback);
+        let guard = kit.lock_with(options);
+        kit.clock.advance(TTL);
+        // The timer, which would tell too, is mostly slower.
+        assert!(!guard.extend(TTL).expect("no I/O"));
+        eventually("the callback", || count.load(SeqCst) == 1);
+    }
+}
+
+#[test]
 fn a_lock_that_the_store_no_longer_has_is_lost_with_the_next_renewal() {
     let kit = kit();
     let (count, callback) = counter();
@@ -579,6 +616,48 @@ fn eight_threads_extend_and_release_one_guard() {
         assert_eq!(count.load(SeqCst), 0);
         assert!(!kit.is_locked());
     }
+}
+
+/// An extend that was answered sets the guard's alarm. If a release was faster there must be none: it would keep the guard's
+/// memory, and what its callbacks hold, until the lease would have ended.
+#[test]
+fn a_guard_that_is_released_beside_an_extend_leaves_nothing() {
+    let kit = kit();
+    let (begin, end) = (Barrier::new(2), Barrier::new(2));
+    let shared: Mutex<Option<Arc<Guard>>> = Mutex::new(None);
+    let get = || shared.lock().expect("no panic").clone();
+    let mut marks = Vec::new();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 0u32.. {
+                begin.wait();
+                let Some(guard) = get() else { break };
+                for _ in 0..(round % 64) * 40 {
+                    std::hint::spin_loop();
+                }
+                assert!(guard.release().is_ok());
+                drop(guard);
+                end.wait();
+            }
+        });
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_secs(2) {
+            let mark = Arc::new(());
+            marks.push(Arc::downgrade(&mark));
+            let options = LockOptions::new().no_heartbeat();
+            let guard = kit.lock_with(options.on_lost(move |_| drop(Arc::clone(&mark))));
+            *shared.lock().expect("no panic") = Some(Arc::new(guard));
+            begin.wait();
+            let extended = get().map(|guard| guard.extend(TTL));
+            assert!(matches!(extended, Some(Ok(_))));
+            end.wait();
+            *shared.lock().expect("no panic") = None;
+        }
+        begin.wait();
+    });
+    eventually("the end of every guard", || {
+        marks.iter().all(|mark| mark.strong_count() == 0)
+    });
 }
 
 #[test]

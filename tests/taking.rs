@@ -270,6 +270,42 @@ fn an_acquire_of_unknown_outcome_is_undone_until_the_store_answers() {
 }
 
 #[test]
+fn whoever_leaves_in_doubt_leaves_nothing_behind() {
+    // One attempt; all retries in vain; the end of the wait.
+    for options in [
+        LockOptions::new().acquire_timeout(Duration::ZERO),
+        LockOptions::new().max_retries(0),
+        LockOptions::new()
+            .max_retries(2)
+            .retry_delay(Duration::from_millis(1)),
+        LockOptions::new().acquire_timeout(Duration::from_millis(1)),
+    ] {
+        let kit = kit();
+        kit.store.once(Verb::Acquire, Fault::DropReply);
+        kit.store
+            .always(Verb::Acquire, Fault::Refuse(ErrorCode::ServiceUnavailable));
+        assert!(kit.client.lock_with("k", &options).is_err());
+        eventually("the orphan's end", || !kit.is_locked());
+    }
+    // A cancel between two attempts.
+    let kit = kit();
+    kit.store.once(Verb::Acquire, Fault::DropReply);
+    let token = CancelToken::new();
+    let options = LockOptions::new()
+        .cancel(&token)
+        .acquire_timeout(PATIENCE * 10)
+        .retry_delay(PATIENCE * 10)
+        .jitter(syncguard::Jitter::None);
+    let client = kit.client.clone();
+    let waiter = std::thread::spawn(move || client.lock_with("k", &options).map(drop));
+    eventually("the attempt", || kit.is_locked());
+    token.cancel();
+    let error = waiter.join().expect("no panic").expect_err("cancelled");
+    assert_eq!(error.code(), ErrorCode::Aborted);
+    eventually("the orphan's end", || !kit.is_locked());
+}
+
+#[test]
 fn an_acquire_that_arrives_after_its_undoing_is_undone_too() {
     let kit = kit();
     kit.store.once(Verb::Acquire, Fault::DropReply);

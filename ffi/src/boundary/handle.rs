@@ -126,6 +126,7 @@ mod live {
     use std::sync::atomic::{AtomicU32, Ordering};
     use std::sync::{Mutex, MutexGuard, PoisonError};
 
+    /// By their complements: an address would tell leak checkers that somebody still holds what was never freed.
     static LIST: Mutex<Option<HashMap<usize, u64>>> = Mutex::new(None);
     static OWNER: AtomicU32 = AtomicU32::new(0);
 
@@ -139,18 +140,18 @@ mod live {
 
     pub(super) fn add(address: usize, tag: u64) {
         if let Some(mut list) = list() {
-            list.get_or_insert_default().insert(address, tag);
+            list.get_or_insert_default().insert(!address, tag);
         }
     }
 
     pub(super) fn remove(address: usize) {
         if let Some(mut list) = list() {
-            list.get_or_insert_default().remove(&address);
+            list.get_or_insert_default().remove(&!address);
         }
     }
 
     pub(super) fn is(address: usize, tag: u64) -> bool {
-        list().is_none_or(|mut list| list.get_or_insert_default().get(&address) == Some(&tag))
+        list().is_none_or(|mut list| list.get_or_insert_default().get(&!address) == Some(&tag))
     }
 }
 

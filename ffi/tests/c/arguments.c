@@ -138,6 +138,7 @@ static void good_key(const char *key, size_t len) {
 static void keys_that_are_no_text(void) {
   bad_key("", 0);
   bad_key("", NUL);
+  bad_key("k", 0);                   /* a length, although a text is there */
   bad_key("a\0b", 3);
   bad_key("\0", 1);
   bad_key("\xff", 1);

@@ -259,6 +259,8 @@ static void cancelled_before(void) {
   options.cancel = cancel;
   syncguard_guard *guard = NULL;
   syncguard_acquired a;
+  syncguard_lock_info info;
+  syncguard_lock_info_raw raw;
   bool yes;
   uint64_t n;
   int64_t at;
@@ -270,9 +272,14 @@ static void cancelled_before(void) {
   EXPECT(SYNCGUARD_STATUS_ABORTED, syncguard_release(client, a.lock_id, 22, cancel, &err));
   EXPECT(SYNCGUARD_STATUS_ABORTED, syncguard_extend(client, a.lock_id, 22, 1000, cancel, &at, &err));
   EXPECT(SYNCGUARD_STATUS_ABORTED, syncguard_is_locked(client, "c", 1, cancel, &yes, &err));
+  EXPECT(SYNCGUARD_STATUS_ABORTED, syncguard_lookup_by_key(client, "c", 1, cancel, &info, &err));
+  EXPECT(SYNCGUARD_STATUS_ABORTED, syncguard_lookup_by_id(client, a.lock_id, 22, cancel, &info, &err));
+  EXPECT(SYNCGUARD_STATUS_ABORTED, syncguard_lookup_by_key_raw(client, "c", 1, cancel, &raw, &err));
+  EXPECT(SYNCGUARD_STATUS_ABORTED, syncguard_lookup_by_id_raw(client, a.lock_id, 22, cancel, &raw, &err));
   EXPECT(SYNCGUARD_STATUS_ABORTED, syncguard_client_check(client, cancel, &err));
   if (strcmp(syncguard_client_backend(client), "redis") != 0) { /* which has nothing to purge */
     EXPECT(SYNCGUARD_STATUS_ABORTED, syncguard_client_purge_expired(client, 1, cancel, &n, &err));
+    EXPECT(SYNCGUARD_STATUS_ABORTED, syncguard_client_setup_schema(client, cancel, &err));
   }
   EXPECT(OK, syncguard_lock(client, "c", 1, NULL, &guard, &err));
   EXPECT(SYNCGUARD_STATUS_ABORTED, syncguard_guard_extend(guard, 1000, cancel, &err));

@@ -3,6 +3,7 @@
  *   prefix=T schema=T table=T fence_table=T ca=FILE timeout=MS   options of the client, before `open`
  *   key=T says=T hides=T      the key to use; what every error from here on must say; what none may
  *   open=S setup=S check=S    what these must answer
+ *   raw=S                     what the look at the raw key must answer; it must not have written anything then
  *   writes=S reads=S          what every call that takes or changes a lock, or only looks, must answer
  *   works                     a whole life of a lock
  *   tries=S                   what one attempt must answer; what it was granted is given back
@@ -111,6 +112,7 @@ static void reads(const char *wanted) {
   ASK(wanted, syncguard_lookup_by_key(C, KEY, NUL, NULL, &info, &err));
   ASK(wanted, syncguard_lookup_by_key_raw(C, KEY, NUL, NULL, &raw, &err));
   ASK(wanted, syncguard_lookup_by_id(C, id, NUL, NULL, &info, &err));
+  ASK(wanted, syncguard_lookup_by_id_raw(C, id, NUL, NULL, &raw, &err));
   ASK(wanted, syncguard_owns(C, id, NUL, &yes, &err));
 }
 
@@ -142,6 +144,13 @@ static void tries(const char *wanted) {
   syncguard_guard *g = NULL;
   ASK(wanted, syncguard_try_lock(C, KEY, NUL, NULL, &g, &err));
   syncguard_guard_free(g);
+}
+
+static void looks_raw(const char *wanted) {
+  syncguard_lock_info_raw raw;
+  memset(&raw, 0x5a, sizeof raw);
+  ASK(wanted, syncguard_lookup_by_key_raw(C, KEY, NUL, NULL, &raw, &err));
+  CHECK(named(wanted, OK) || raw.key[0] == 0x5a);
 }
 
 static void is(bool wanted) {
@@ -198,6 +207,8 @@ static void obey(const char *word) {
     writes(v);
   } else if ((v = after(word, "reads"))) {
     reads(v);
+  } else if ((v = after(word, "raw"))) {
+    looks_raw(v);
   } else if ((v = after(word, "tries"))) {
     tries(v);
   } else if ((v = after(word, "warned"))) {

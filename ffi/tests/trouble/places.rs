@@ -79,4 +79,15 @@ fn rows_41_42_a_lock_file_that_others_wrote() {
         probe(&url, &["open=ok", &word("tries", INTERNAL)]);
         sql("DELETE FROM syncguard_locks");
     }
+    // A key that a C array cannot hold is not cut to another lock's.
+    for (key, answer) in [
+        ("hex(zeroblob(256))", "ok"),
+        ("hex(zeroblob(256)) || 'x'", INTERNAL),
+        ("'a' || char(0) || 'b'", INTERNAL),
+    ] {
+        std::mem::forget(client.lock("k").expect("a lock"));
+        sql(&format!("UPDATE syncguard_locks SET user_key = {key}"));
+        probe(&url, &["open=ok", &word("raw", answer), "held"]);
+        sql("DELETE FROM syncguard_locks");
+    }
 }

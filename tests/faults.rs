@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 use proxy::{Address, Mode, Proxy};
 use server::RedisServer;
 use syncguard::{
-    AcquireOutcome, Backend, CancelToken, ClientOptions, ErrorCode, LockError, LockId, LookupBy,
-    RedisBackend, Ttl,
+    AcquireOutcome, Backend, CancelToken, Client, ClientOptions, ErrorCode, LockError, LockId,
+    LookupBy, RedisBackend, Ttl,
 };
 use verbs::{granted, id, key};
 
@@ -144,6 +144,49 @@ fn a_network_that_swallows_or_trickles_costs_the_operation_timeout() {
         warm(&redis);
         assert!(proxy.counts().connections > before, "{mode:?}");
     }
+}
+
+#[test]
+fn a_server_that_never_greets_costs_the_connect_timeout() {
+    let server = RedisServer::start(&[]);
+    let path = server.dir().join("p");
+    let proxy = Proxy::unix(&path, Address::Unix(server.socket()));
+    proxy.set(Mode::Swallow);
+    let quick = verbs::patient().connect_timeout(Duration::from_millis(200));
+    let url = format!("redis+unix://{}", path.display());
+    let redis = RedisBackend::open(&url, &quick).expect("a good URL");
+    let begun = Instant::now();
+    let error = redis.is_locked(&key("x"), None).expect_err("nobody there");
+    let took = begun.elapsed();
+    assert_eq!(error.code(), ErrorCode::NetworkTimeout, "{error}");
+    assert!(!error.may_have_applied());
+    assert!(took < Duration::from_secs(30), "{took:?}");
+}
+
+/// A guard's drop has a time of its own, which is shorter than the store's: it ends the store's call.
+#[test]
+fn a_drop_costs_the_dispose_timeout() {
+    let server = RedisServer::start(&[]);
+    let path = server.dir().join("p");
+    let proxy = Proxy::unix(&path, Address::Unix(server.socket()));
+    let (told, hear) = std::sync::mpsc::channel();
+    let told = Mutex::new(told);
+    let options = verbs::patient()
+        .dispose_timeout(Duration::from_millis(100))
+        .on_release_error(move |e| {
+            let told = told.lock().expect("no panic");
+            told.send(e.error.code()).expect("a listener");
+        });
+    let url = format!("redis+unix://{}", path.display());
+    let client = Client::open_with(&url, &options).expect("a good URL");
+    let guard = client.lock("k").expect("a lock");
+    proxy.set(Mode::Swallow);
+    let begun = Instant::now();
+    drop(guard);
+    let took = begun.elapsed();
+    assert!(took < Duration::from_secs(30), "the store's time: {took:?}");
+    let code = hear.recv_timeout(Duration::from_secs(30));
+    assert_eq!(code, Ok(ErrorCode::NetworkTimeout));
 }
 
 #[test]

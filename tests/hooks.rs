@@ -221,7 +221,14 @@ fn a_fence_near_its_limit_warns_and_one_at_its_limit_fails() {
 
 #[test]
 fn cleanup_removes_dead_locks_and_changes_no_answer() {
-    let kit = kit_with(ClientOptions::new().cleanup_in_is_locked(true));
+    let options = ClientOptions::new().cleanup_in_is_locked(true);
+    cleans_up(options.clone());
+    // Through telemetry too, which has no event for it.
+    cleans_up(options.on_event(|_| {}));
+}
+
+fn cleans_up(options: ClientOptions) {
+    let kit = kit_with(options);
     std::mem::forget(kit.lock_with(LockOptions::new().no_heartbeat()));
     assert!(kit.is_locked());
     kit.clock.advance(TTL + Duration::from_millis(1500));

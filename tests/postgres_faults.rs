@@ -225,6 +225,55 @@ fn a_black_hole_and_a_trickle_cost_the_timeout() {
 }
 
 #[test]
+fn a_server_that_never_greets_costs_the_connect_timeout() {
+    let server = Server::shared();
+    let proxy = Proxy::tcp(Address::port(server.port));
+    proxy.set(Mode::Swallow);
+    let quick = options("public")
+        .operation_timeout(Duration::from_secs(60))
+        .connect_timeout(Duration::from_millis(200));
+    let store = open(&url(proxy.port()), &quick);
+    let begun = Instant::now();
+    let error = store.is_locked(&key("k"), None).expect_err("nobody there");
+    let took = begun.elapsed();
+    assert_eq!(error.code(), ErrorCode::NetworkTimeout, "{error}");
+    assert!(!error.may_have_applied());
+    assert!(took < Duration::from_secs(30), "{took:?}");
+}
+
+/// A session whose reply was not waited for is not used again: what comes late would answer the next question.
+#[test]
+fn a_reply_that_comes_too_late_answers_nobody() {
+    let server = Server::shared();
+    let direct = set_up(&server, "late");
+    let _ = take(&direct, "held");
+    let proxy = Proxy::tcp(Address::port(server.port));
+    let patient = Duration::from_secs(60);
+    let one = options("late")
+        .operation_timeout(patient)
+        .connect_timeout(patient)
+        // One of them is kept for renewals and releases.
+        .pool_size(2);
+    let store = open(&url(proxy.port()), &one);
+    assert!(store.is_locked(&key("held"), None).expect("an answer"));
+    proxy.set(Mode::Hold);
+    let hasty = CancelToken::new().with_timeout(Duration::from_millis(100));
+    let error = store.is_locked(&key("held"), Some(&hasty));
+    assert_eq!(
+        error.expect_err("no reply").code(),
+        ErrorCode::NetworkTimeout
+    );
+    std::thread::scope(|scope| {
+        let next = scope.spawn(|| store.is_locked(&key("free"), None));
+        // Long enough to be asked before the late reply comes; if it is not, nothing is lost.
+        std::thread::sleep(Duration::from_millis(300));
+        proxy.set(Mode::Pass);
+        let next = next.join().expect("no panic");
+        assert!(!next.expect("an answer"), "the answer is the other one's");
+    });
+}
+
+#[test]
 fn a_reply_that_is_lost_leaves_the_effect_unknown() {
     let server = Server::shared();
     let direct = set_up(&server, "lost");
@@ -380,7 +429,10 @@ fn waits_to_the_deadline(server: &Server, slow: &PostgresBackend, store: &Postgr
 #[test]
 fn a_short_call_does_not_shorten_the_next() {
     let server = Server::shared();
-    set_up(&server, "shortened");
+    let other = set_up(&server, "shortened");
+    let full = take(&other, "full").lock_id;
+    assert!(other.release(&full, None).is_ok());
+    server.sql("UPDATE shortened.syncguard_fence_counters SET fence = 900000000000000");
     let options = options("shortened").operation_timeout(Duration::from_secs(60));
     let store = open(&server.url(), &options);
     // Only a machine that is busy beyond reason needs the second try.
@@ -388,6 +440,12 @@ fn a_short_call_does_not_shorten_the_next() {
         let short = CancelToken::new().with_timeout(Duration::from_secs(2));
         store.release(&id(), Some(&short)).ok()
     });
+    // What a refused call has set is taken back with it.
+    let refused = store.acquire(&key("full"), &id(), ttl(60_000), None);
+    assert_eq!(
+        refused.expect_err("a counter at its end").code(),
+        ErrorCode::Internal
+    );
     let mut blocker = server.session();
     blocker.run("BEGIN; SELECT pg_advisory_xact_lock(hashtext('shortened'))");
     std::thread::scope(|scope| {

@@ -190,6 +190,24 @@ fn purging_takes_dead_locks_and_leaves_the_rest() {
     );
 }
 
+/// A lock that ran out a moment ago still counts as taken, and is left alone.
+#[test]
+fn purging_leaves_what_has_only_just_run_out() {
+    // Only a try that was faster than the two seconds tells anything.
+    let in_time = (0..50).any(|_| {
+        let s = store();
+        s.backend.setup_schema(None).expect("a file");
+        let begun = Instant::now();
+        let _ = granted(s.backend.acquire(&key("just"), &id(), ttl(1), None));
+        std::thread::sleep(Duration::from_millis(20));
+        let gone = s.backend.purge_expired(10, None).expect("answer");
+        let in_time = begun.elapsed() < Duration::from_millis(1900);
+        assert!(gone == 0 || !in_time, "purged");
+        in_time
+    });
+    assert!(in_time, "fifty tries were too slow");
+}
+
 fn sql(path: &Path, statement: &str) {
     let c = Connection::open(path).expect("the file");
     c.execute_batch(statement).expect(statement);
@@ -480,6 +498,44 @@ fn a_busy_file_ends_in_a_timeout_and_cancel_ends_the_wait() {
     assert_eq!(
         (before.code(), before.may_have_applied()),
         (ErrorCode::Aborted, false)
+    );
+}
+
+/// A lease begins when the file is ours and not when we began to wait for it, or a long wait would grant what is over already.
+#[test]
+fn a_wait_for_the_file_does_not_count_against_the_lease() {
+    let s = store();
+    let (b, k, a) = (&s.backend, key("job"), id());
+    let left = |since: Instant| match b.acquire(&k, &id(), ttl(MINUTE), None) {
+        Ok(AcquireOutcome::Locked(Some(holder))) => {
+            holder.remaining.expect("known") + since.elapsed() + Duration::from_millis(50)
+        }
+        other => panic!("{other:?}"),
+    };
+    // Kept busy until the call has waited for a while, if the machine lets it begin by then.
+    let busy = |call: &(dyn Fn() + Sync)| {
+        let other = Connection::open(&s.path).expect("the file");
+        other.execute_batch("BEGIN IMMEDIATE").expect("its turn");
+        std::thread::scope(|scope| {
+            scope.spawn(call);
+            std::thread::sleep(Duration::from_millis(500));
+            let freed = Instant::now();
+            other.execute_batch("COMMIT").expect("its end");
+            freed
+        })
+    };
+    b.setup_schema(None).expect("a file");
+    let freed = busy(&|| {
+        let _ = granted(b.acquire(&k, &a, ttl(MINUTE), None));
+    });
+    assert!(left(freed) >= Duration::from_millis(MINUTE), "a grant");
+    let freed = busy(&|| {
+        let extended = b.extend(&a, ttl(2 * MINUTE), None).expect("an answer");
+        assert!(matches!(extended, ExtendOutcome::Extended(_)));
+    });
+    assert!(
+        left(freed) >= Duration::from_millis(2 * MINUTE),
+        "a renewal"
     );
 }
 

@@ -7,7 +7,10 @@ mod support;
 #[path = "support/verbs.rs"]
 mod verbs;
 
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
@@ -16,8 +19,8 @@ use nix::unistd::Pid;
 use server::{Link, RedisServer, Value, directory, free_port};
 use support::best_of_three;
 use syncguard::{
-    AcquireOutcome, Acquired, Backend, Client, ClientOptions, ErrorCode, ExtendOutcome, LockError,
-    LockId, LockOptions, LookupBy, RedisBackend, Ttl,
+    AcquireOutcome, Acquired, Backend, CancelToken, Client, ClientOptions, ErrorCode,
+    ExtendOutcome, LockError, LockId, LockOptions, LookupBy, RedisBackend, Ttl,
 };
 use tempfile::TempDir;
 use verbs::{granted, id, key};
@@ -191,6 +194,37 @@ fn sentinel_url(sentinels: &[Sentinel], rest: &str) -> String {
 
 fn open(url: &str) -> RedisBackend {
     RedisBackend::open(url, &verbs::patient()).expect("a good URL")
+}
+
+/// The sentinels may name another primary while the one before still serves and takes itself for one: a partition. From the
+/// moment that we know, nothing is asked of it any more, also not over a connection that was in use meanwhile.
+#[test]
+fn connections_to_a_primary_that_was_replaced_are_not_used_again() {
+    let (old, new) = (RedisServer::start_tcp(&[]), RedisServer::start_tcp(&[]));
+    let sentinel = [Sentinel::start(&old, "")];
+    let redis = &open(&sentinel_url(&sentinel, "main"));
+    assert!(!redis.is_locked(&key("x"), None).expect("an answer"));
+    let paused = old.pause();
+    std::thread::scope(|scope| {
+        // Has the only connection, and its answer comes when the other one is known.
+        let slow = scope.spawn(|| redis.is_locked(&key("y"), None));
+        std::thread::sleep(Duration::from_millis(300));
+        let port = new.port().to_string();
+        sentinel[0].cli(&["SENTINEL", "REMOVE", "main"]);
+        sentinel[0].cli(&["SENTINEL", "MONITOR", "main", "127.0.0.1", &port, "2"]);
+        // On a machine that kept the other call waiting this one meets the server that stands still; then once more.
+        eventually("a grant of the new primary", || {
+            let hasty = CancelToken::new().with_timeout(Duration::from_secs(2));
+            let grant = redis.acquire(&key("x"), &id(), verbs::ttl(600_000), Some(&hasty));
+            matches!(grant, Ok(AcquireOutcome::Acquired(_)))
+                || redis.is_locked(&key("x"), Some(&hasty)).unwrap_or(false)
+        });
+        drop(paused);
+        let _ = slow.join().expect("no panic");
+    });
+    for _ in 0..4 {
+        assert!(redis.is_locked(&key("x"), None).expect("an answer"));
+    }
 }
 
 /// The time of a call that must fail, and its error.
@@ -500,6 +534,75 @@ fn cluster(replicas: usize) -> Vec<RedisServer> {
             })
     });
     nodes
+}
+
+/// A node that greets, and sends every request to itself.
+struct Roundabout {
+    port: u16,
+    visits: Arc<AtomicU64>,
+}
+
+impl Roundabout {
+    /// `redirect` is the answer to all requests, with `$port` for its own.
+    fn start(redirect: &str) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+        let port = listener.local_addr().expect("bound").port();
+        let answer = redirect.replace("$port", &port.to_string());
+        let visits = Arc::new(AtomicU64::new(0));
+        let count = Arc::clone(&visits);
+        // It ends with the test's process.
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                count.fetch_add(1, SeqCst);
+                let answer = answer.clone();
+                std::thread::spawn(move || sent_around(stream, &answer));
+            }
+        });
+        Self { port, visits }
+    }
+}
+
+fn sent_around(mut stream: TcpStream, answer: &str) -> std::io::Result<()> {
+    let (mut buffer, mut heard) = ([0; 4096], Vec::new());
+    loop {
+        match stream.read(&mut buffer)? {
+            0 => return Ok(()),
+            n => heard.extend_from_slice(&buffer[..n]),
+        }
+        let text = String::from_utf8_lossy(&heard);
+        if text.contains("SETNAME") && text.ends_with("syncguard\r\n") {
+            // Two commands: whether it is a node, and our name.
+            stream.write_all(b"+OK\r\n+OK\r\n")?;
+        } else if text.contains("EVALSHA") && text.ends_with("\r\n") {
+            // Announced by ASKING after an ASK.
+            if text.contains("ASKING") {
+                stream.write_all(b"+OK\r\n")?;
+            }
+            stream.write_all(answer.as_bytes())?;
+        } else {
+            continue;
+        }
+        heard.clear();
+    }
+}
+
+/// Nodes that send each other's clients around are left after a few steps, and not asked until the time is up.
+#[test]
+fn a_cluster_that_sends_us_around_is_left() {
+    for redirect in [
+        "-MOVED 6805 127.0.0.1:$port\r\n",
+        "-ASK 6805 127.0.0.1:$port\r\n",
+    ] {
+        let node = Roundabout::start(redirect);
+        let url = format!("redis+cluster://127.0.0.1:{}", node.port);
+        let options = verbs::patient().key_prefix("{app}");
+        let redis = RedisBackend::open(&url, &options).expect("a good URL");
+        let error = redis.is_locked(&key("k"), None).expect_err("no owner");
+        assert_eq!(error.code(), ErrorCode::ServiceUnavailable, "{error}");
+        assert!(!error.may_have_applied());
+        let visits = node.visits.load(SeqCst);
+        assert!((2..=10).contains(&visits), "{visits} visits");
+    }
 }
 
 fn cluster_url<'a>(nodes: impl IntoIterator<Item = &'a RedisServer>) -> String {

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use support::{PATIENCE, eventually};
 use syncguard::testkit::{Fault, MemoryBackend, Verb};
-use syncguard::{Backend, CancelToken, Client, ErrorCode, Jitter, LockOptions, Turn, Waiter};
+use syncguard::{
+    Backend, CancelToken, Client, ClientOptions, ErrorCode, Jitter, LockOptions, Turn, Waiter,
+};
 
 /// Options under which polling alone would take far longer than any test waits.
 fn patient() -> LockOptions {
@@ -15,18 +17,20 @@ fn patient() -> LockOptions {
         .acquire_timeout(PATIENCE * 20)
         .retry_delay(PATIENCE * 10)
         .jitter(Jitter::None)
+        .ttl(PATIENCE * 10)
 }
 
 #[test]
 fn a_waiter_is_woken_by_a_release_here() {
     let store = MemoryBackend::new();
     let client = Client::with_backend(store.clone());
-    let guard = client.lock("k").expect("a lock");
+    let guard = client.lock_with("k", &patient()).expect("a lock");
     let other = client.clone();
     let waiter =
         std::thread::spawn(move || other.lock_with("k", &patient()).map(|g| g.fence().get()));
     eventually("a waiter", || store.calls(Verb::Acquire) >= 3);
     drop(guard);
+    eventually("the waiter's end", || waiter.is_finished());
     assert_eq!(waiter.join().expect("no panic").expect("the lock"), 2);
 }
 
@@ -37,12 +41,30 @@ fn a_waiter_is_woken_by_a_release_of_another_client() {
         Client::with_backend(store.clone()),
         Client::with_backend(store.clone()),
     );
-    let guard = there.lock("k").expect("a lock");
+    let guard = there.lock_with("k", &patient()).expect("a lock");
     let other = here.clone();
     let waiter =
         std::thread::spawn(move || other.lock_with("k", &patient()).map(|g| g.fence().get()));
     eventually("a waiter", || store.calls(Verb::Acquire) >= 3);
     drop(guard);
+    eventually("the waiter's end", || waiter.is_finished());
+    assert_eq!(waiter.join().expect("no panic").expect("the lock"), 2);
+}
+
+/// Telemetry is a store around the store: what is not one of its events goes through it all the same.
+#[test]
+fn a_waiter_is_woken_also_where_events_are_told() {
+    let store = MemoryBackend::new();
+    let told = ClientOptions::new().on_event(|_| {});
+    let here = Client::with_backend_and(store.clone(), &told).expect("legal options");
+    let there = Client::with_backend(store.clone());
+    let guard = there.lock_with("k", &patient()).expect("a lock");
+    let waiter =
+        std::thread::spawn(move || here.lock_with("k", &patient()).map(|g| g.fence().get()));
+    eventually("a waiter", || store.calls(Verb::Acquire) >= 3);
+    drop(guard);
+    // Left to itself it would look in five minutes.
+    eventually("the waiter's end", || waiter.is_finished());
     assert_eq!(waiter.join().expect("no panic").expect("the lock"), 2);
 }
 

@@ -9,7 +9,7 @@ mod redis_server;
 mod support;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use postgres_server::Server;
@@ -24,6 +24,7 @@ fn patient() -> LockOptions {
         .acquire_timeout(PATIENCE * 20)
         .retry_delay(PATIENCE * 10)
         .jitter(Jitter::None)
+        .ttl(PATIENCE * 10)
 }
 
 /// Options that fall back to polling soon.
@@ -44,7 +45,8 @@ fn clients(url: &str) -> (Client, Client) {
 /// A waiter of one client is called by the release of another, again and again.
 fn called_by_another(here: &Client, there: &Client, in_line: impl Fn() -> bool) {
     for round in 0..5 {
-        let guard = there.lock("k").expect("a lock");
+        // A lease that ended within the test's patience would serve the waiter too.
+        let guard = there.lock_with("k", &patient()).expect("a lock");
         let fence = guard.fence();
         let other = here.clone();
         let waiter =
@@ -380,6 +382,58 @@ fn notifications_of_postgres_that_are_dropped_cost_no_progress() {
     let (here, _) = postgres(&server, &through, "mute");
     let (_, there) = postgres(&server, &server.url(), "mute");
     served_in_silence(&proxy, &here, &there, || listeners(&server) == 1);
+}
+
+/// A connection that dies without a word, as behind a firewall that forgets it, is found out and made again. Nobody here polls.
+fn heard_again_after_silence(proxy: &Proxy, here: &Client, there: &Client) {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&calls);
+    let freed = move || {
+        count.fetch_add(1, SeqCst);
+    };
+    let watch = here.watch(&Key::new("k").expect("a key"), Arc::new(freed));
+    let _watch = watch.expect("a watch");
+    let called_after = |what: &str, cause: &dyn Fn()| {
+        let before = calls.load(SeqCst);
+        cause();
+        eventually(what, || calls.load(SeqCst) > before);
+    };
+    called_after("the first call", &|| {});
+    let made = proxy.counts().connections;
+    proxy.set(Mode::Swallow);
+    eventually("another connection", || proxy.counts().connections > made);
+    called_after("the call of the new connection", &|| proxy.set(Mode::Pass));
+    called_after("a release that is heard", &|| {
+        drop(there.lock("k").expect("a lock"));
+    });
+}
+
+#[test]
+fn a_connection_to_redis_that_dies_silently_is_made_again() {
+    let server = RedisServer::start(&[]);
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("s");
+    let proxy = Proxy::unix(&path, Address::Unix(server.socket()));
+    let options = ClientOptions::new().connect_timeout(Duration::from_secs(1));
+    let url = format!("redis+unix://{}", path.display());
+    let here = Client::open_with(&url, &options).expect("a legal URL");
+    let (_, there) = clients(&server.url());
+    heard_again_after_silence(&proxy, &here, &there);
+}
+
+#[test]
+fn a_session_of_postgres_that_dies_silently_is_made_again() {
+    let server = Server::start(&[]);
+    let proxy = Proxy::tcp(Address::port(server.port));
+    let through = server
+        .url()
+        .replace(&server.port.to_string(), &proxy.port().to_string());
+    let (_, there) = postgres(&server, &server.url(), "silent");
+    let options = ClientOptions::new()
+        .schema("silent")
+        .connect_timeout(Duration::from_secs(1));
+    let here = Client::open_with(&through, &options).expect("a legal URL");
+    heard_again_after_silence(&proxy, &here, &there);
 }
 
 #[test]

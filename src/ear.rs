@@ -49,8 +49,9 @@ pub(crate) trait Wire: Send {
     /// Waits for the next message and answers the names that it concerns. A message that was read half is kept.
     fn hear(&mut self, limits: &Limits<'_>) -> Result<Vec<String>, LockError>;
 
-    /// Asks whether the server is still there. It may answer through [`hear`](Self::hear).
-    fn ask(&mut self, limits: &Limits<'_>) -> Result<(), LockError>;
+    /// Asks whether the server is still there. `None` if it answers through [`hear`](Self::hear); else it has answered, and
+    /// these names may have been freed meanwhile.
+    fn ask(&mut self, limits: &Limits<'_>) -> Result<Option<Vec<String>>, LockError>;
 }
 
 /// Makes a [`Wire`]. An `InvalidArgument` says that the server cannot do this at all.
@@ -249,8 +250,10 @@ impl Shared {
                 Err(e) if e.code() == ErrorCode::Aborted => token = self.renew_token(),
                 Err(e) if e.code() == ErrorCode::NetworkTimeout && idle => {}
                 Err(e) if e.code() == ErrorCode::NetworkTimeout && !asked => {
-                    asked = true;
-                    wire.ask(&Limits::enter(self.pid, PROMPT, None)?)?;
+                    match wire.ask(&Limits::enter(self.pid, PROMPT, None)?)? {
+                        Some(names) => self.call(&names),
+                        None => asked = true,
+                    }
                 }
                 Err(e) => return Err(e),
             }
@@ -294,5 +297,69 @@ impl Shared {
             // The caller's own code, where it uses a backend's `watch` itself: its panic is not the others' loss.
             guarded(|| freed());
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+    /// A connection on which nothing is ever heard: time is up at once.
+    struct Silent {
+        /// Whether the server answers when it is asked.
+        there: bool,
+        asked: Arc<AtomicUsize>,
+    }
+
+    impl Wire for Silent {
+        fn update(
+            &mut self,
+            add: &[String],
+            _: &[String],
+            _: &Limits<'_>,
+        ) -> Result<Vec<String>, LockError> {
+            Ok(add.to_vec())
+        }
+
+        fn hear(&mut self, limits: &Limits<'_>) -> Result<Vec<String>, LockError> {
+            // As short as a test wants it, and not a spin.
+            CancelToken::new().sleep_until(Some(deadline_after(Duration::from_millis(1))));
+            limits.left()?;
+            Err(LockError::new(ErrorCode::NetworkTimeout, "silence"))
+        }
+
+        fn ask(&mut self, _: &Limits<'_>) -> Result<Option<Vec<String>>, LockError> {
+            self.asked.fetch_add(1, SeqCst);
+            Ok(self.there.then(Vec::new))
+        }
+    }
+
+    /// How many connections were made until the server was asked five times.
+    fn connections(there: bool) -> usize {
+        let (dialled, asked) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (dials, asks) = (Arc::clone(&dialled), Arc::clone(&asked));
+        let ear = Ear::new(
+            std::process::id(),
+            Duration::from_secs(60),
+            Box::new(move |_| {
+                dials.fetch_add(1, SeqCst);
+                let asked = Arc::clone(&asks);
+                Ok(Box::new(Silent { there, asked }))
+            }),
+        );
+        let _watch = ear.watch("k".to_owned(), Arc::new(|| {})).expect("a watch");
+        let end = Instant::now() + Duration::from_secs(60);
+        while asked.load(SeqCst) < 5 {
+            assert!(Instant::now() < end, "nobody asks");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        dialled.load(SeqCst)
+    }
+
+    #[test]
+    fn a_silent_server_is_asked_and_left_only_if_it_does_not_answer() {
+        assert_eq!(connections(true), 1);
+        assert!(connections(false) >= 5);
     }
 }

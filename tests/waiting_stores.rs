@@ -44,6 +44,7 @@ fn clients(url: &str) -> (Client, Client) {
 
 /// A waiter of one client is called by the release of another, again and again.
 fn called_by_another(here: &Client, there: &Client, in_line: impl Fn() -> bool) {
+    let mut best = PATIENCE;
     for round in 0..5 {
         // A lease that ended within the test's patience would serve the waiter too.
         let guard = there.lock_with("k", &patient()).expect("a lock");
@@ -54,12 +55,15 @@ fn called_by_another(here: &Client, there: &Client, in_line: impl Fn() -> bool) 
         eventually("a waiter that listens", &in_line);
         let begun = Instant::now();
         drop(guard);
+        eventually("a waiter that is called", || waiter.is_finished());
+        best = best.min(begun.elapsed());
         assert!(
             waiter.join().expect("no panic").expect("the lock") > fence,
             "round {round}"
         );
-        assert!(begun.elapsed() < PATIENCE, "it was not called");
     }
+    // The connection is looked after every ten seconds, which may call too.
+    assert!(best < Duration::from_secs(5), "nobody called: {best:?}");
 }
 
 fn subscribers(server: &RedisServer) -> i64 {

@@ -103,9 +103,10 @@ impl Wire for Listener {
         }
     }
 
-    fn ask(&mut self, limits: &Limits<'_>) -> Result<(), LockError> {
+    fn ask(&mut self, limits: &Limits<'_>) -> Result<Option<Vec<String>>, LockError> {
         self.connection
-            .query("SELECT 1::pg_catalog.int8", &[], limits)
-            .map(drop)
+            .query("SELECT 1::pg_catalog.int8", &[], limits)?;
+        // As in `update`.
+        Ok(Some(self.all()))
     }
 }

@@ -51,7 +51,8 @@ impl Wire for Subscription {
         }
     }
 
-    fn ask(&mut self, limits: &Limits<'_>) -> Result<(), LockError> {
-        self.0.send(&[&[b"PING"]], limits)
+    fn ask(&mut self, limits: &Limits<'_>) -> Result<Option<Vec<String>>, LockError> {
+        self.0.send(&[&[b"PING"]], limits)?;
+        Ok(None)
     }
 }

@@ -1,6 +1,6 @@
 //! Those of the contenders that live in this program: the floor, ourselves, and the peers that are SQL alone.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use syncguard::{
 
 use super::pgraw::{Advisory, EightTrips, Session};
 use super::protocol::Protocol;
+use super::servers::Target;
 use super::session::Recording;
 use super::sqlite;
 
@@ -216,33 +217,6 @@ pub fn ids() -> Result<Vec<LockId>, String> {
     (0..256)
         .map(|_| LockId::random().map_err(|e| e.to_string()))
         .collect()
-}
-
-enum Target {
-    Redis(PathBuf),
-    Postgres(PathBuf, u16),
-    Sqlite(PathBuf),
-}
-
-impl Target {
-    fn of(url: &str) -> Self {
-        if let Some(path) = url.strip_prefix("redis+unix://") {
-            let path = path.split('?').next().unwrap_or_default();
-            return Self::Redis(path.into());
-        }
-        if let Some(path) = url.strip_prefix("sqlite:") {
-            return Self::Sqlite(path.into());
-        }
-        let part = |name: &str| {
-            let query = url.split_once('?').map_or("", |(_, q)| q);
-            query
-                .split('&')
-                .find_map(|p| p.strip_prefix(name)?.strip_prefix('='))
-                .unwrap_or_default()
-        };
-        let socket = Path::new(part("host")).join(format!(".s.PGSQL.{}", part("port")));
-        Self::Postgres(socket, part("port").parse().unwrap_or(0))
-    }
 }
 
 /// The verbs of the library.

@@ -90,7 +90,7 @@ impl Bench {
         true
     }
 
-    /// Measures in this thread, on the core where clients of this store are to be; the thread goes back to the others then.
+    /// Measures in this thread, which is where clients are to be meanwhile; the store's server is moved to its own core.
     fn at<T>(&self, place: Place, store: &Store, measure: impl FnOnce() -> T) -> T {
         store.pin(&self.cores);
         pin::me(&self.cores.client(place));

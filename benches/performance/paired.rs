@@ -82,7 +82,7 @@ fn row(bench: &mut Bench, (name, store, url, place): &Way<'_>) -> Option<Vec<Str
         return None;
     };
     let eight = more.first();
-    let (ba, cb) = (ratio(verbs, floor), ratio(lock, verbs));
+    let (over_floor, over_verbs) = (ratio(verbs, floor), ratio(lock, verbs));
     let extra = difference(lock, verbs);
     let limit = if name.starts_with("SQLite") {
         1.15
@@ -92,22 +92,22 @@ fn row(bench: &mut Bench, (name, store, url, place): &Way<'_>) -> Option<Vec<Str
     bench.target(
         &format!("{name}: verbs ÷ floor, p50"),
         &format!("≤ {limit}"),
-        ba,
-        ba.median <= limit,
+        over_floor,
+        over_floor.median <= limit,
     );
     if *name == "Redis" {
         bench.target(
             "Redis: lock() ÷ verbs, p50",
             "≤ 1.05",
-            cb,
-            cb.median <= 1.05,
+            over_verbs,
+            over_verbs.median <= 1.05,
         );
     }
     bench.target(
         &format!("{name}: lock() − verbs, µs"),
         "≤ 5 µs or 10 %",
         extra,
-        extra.median <= 5.0 || cb.median <= 1.10,
+        extra.median <= 5.0 || over_verbs.median <= 1.10,
     );
     if let Some(eight) = eight {
         let gain = ratio(eight, verbs);
@@ -123,8 +123,8 @@ fn row(bench: &mut Bench, (name, store, url, place): &Way<'_>) -> Option<Vec<Str
         Figure::of(floor).show(),
         Figure::of(verbs).show(),
         Figure::of(lock).show(),
-        ba.show(),
-        cb.show(),
+        over_floor.show(),
+        over_verbs.show(),
         extra.show(),
         eight.map_or("–".to_owned(), |e| Figure::of(e).show()),
     ])

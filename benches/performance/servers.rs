@@ -23,7 +23,7 @@ const POSTGRES: [&str; 4] = [
     "max_wal_size=4GB",
 ];
 
-/// All of them.
+/// All of them; they end when this is dropped.
 pub struct Stores {
     pub redis: Store,
     pub postgres_disk: Store,
@@ -55,18 +55,19 @@ pub struct Store {
     pub port: u16,
     pub version: String,
     server: Option<Child>,
+    /// Removed with the store.
     _files: Option<TempDir>,
 }
 
 impl Store {
     fn redis(name: &'static str, under: &Path) -> Result<Self, String> {
-        let mut store = Self::serve(name, "redis", under, &[])?;
+        let mut store = Self::start(name, "redis", under, &[])?;
         store.url = format!("redis+unix://{}", store.path.display());
         Ok(store)
     }
 
     fn postgres(name: &'static str, under: &Path) -> Result<Self, String> {
-        let mut store = Self::serve(name, "postgres", under, &POSTGRES)?;
+        let mut store = Self::start(name, "postgres", under, &POSTGRES)?;
         let folder = store.path.parent().ok_or("a socket in no directory")?;
         store.url = postgres_url(folder.display(), store.port);
         PostgresBackend::open(&store.url, &ClientOptions::new())
@@ -88,7 +89,8 @@ impl Store {
         })
     }
 
-    fn serve(
+    /// Without its URL, which its kind knows.
+    fn start(
         name: &'static str,
         kind: &str,
         under: &Path,
@@ -149,6 +151,34 @@ impl Drop for Store {
 /// `host` is a name, or the directory of a socket.
 pub fn postgres_url(host: impl Display, port: u16) -> String {
     format!("postgres://postgres@/postgres?host={host}&port={port}")
+}
+
+/// What a URL names, for those who connect without the library.
+pub enum Target {
+    Redis(PathBuf),
+    Postgres(PathBuf, u16),
+    Sqlite(PathBuf),
+}
+
+impl Target {
+    pub fn of(url: &str) -> Self {
+        if let Some(path) = url.strip_prefix("redis+unix://") {
+            let path = path.split('?').next().unwrap_or_default();
+            return Self::Redis(path.into());
+        }
+        if let Some(path) = url.strip_prefix("sqlite:") {
+            return Self::Sqlite(path.into());
+        }
+        let part = |name: &str| {
+            let query = url.split_once('?').map_or("", |(_, q)| q);
+            query
+                .split('&')
+                .find_map(|p| p.strip_prefix(name)?.strip_prefix('='))
+                .unwrap_or_default()
+        };
+        let socket = Path::new(part("host")).join(format!(".s.PGSQL.{}", part("port")));
+        Self::Postgres(socket, part("port").parse().unwrap_or(0))
+    }
 }
 
 /// The other side: starts the server, says where it is, and stays until its input ends.

@@ -1,15 +1,25 @@
-//! What a guard costs over the bare verbs, in time and in memory. Part of `make bench`.
+//! What a guard costs over the bare verbs, in time and in memory. `cargo bench --all-features --bench guard` runs it.
 
 use std::time::{Duration, Instant};
 
+use pin::{Cores, Place};
+use stats::{at, sorted};
 use syncguard::testkit::MemoryBackend;
 use syncguard::{Backend, Client, ClientOptions, Key, LockId, LockOptions, Ttl};
+
+#[allow(dead_code)]
+#[path = "performance/pin.rs"]
+mod pin;
+#[allow(dead_code)]
+#[path = "performance/stats.rs"]
+mod stats;
 
 const ROUNDS: usize = 21;
 const CYCLES: u32 = 200;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    pin();
+    // A cycle is not to be timed across two cores.
+    pin::me(&Cores::allowed().client(Place::Together));
     let folder = tempfile::tempdir()?;
     let url = format!("sqlite:{}", folder.path().join("locks.db").display());
     println!(
@@ -115,15 +125,6 @@ fn resident() -> i64 {
     pages * 4096
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
-}
-
-/// One core, so that a cycle is not timed across two.
-fn pin() {
-    let mut set = nix::sched::CpuSet::new();
-    if set.set(0).is_ok() {
-        let _ = nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &set);
-    }
+fn median(values: Vec<f64>) -> f64 {
+    at(&sorted(values), 0.5)
 }

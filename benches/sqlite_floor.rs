@@ -4,20 +4,27 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
-use nix::unistd::Pid;
+use pin::{Cores, Place};
 use rusqlite::Connection;
+use stats::{at, sorted};
 use syncguard::{AcquireOutcome, Backend, ClientOptions, Key, LockId, SqliteBackend, Ttl};
 
+#[allow(dead_code)]
+#[path = "performance/pin.rs"]
+mod pin;
 #[path = "performance/sqlite.rs"]
 mod sqlite;
+#[allow(dead_code)]
+#[path = "performance/stats.rs"]
+mod stats;
 
 const ROUNDS: usize = 31;
 const OPERATIONS: usize = 200;
 const TARGET: f64 = 1.15;
 
 fn main() {
-    pin();
+    // The two sides must not be measured on different cores.
+    pin::me(&Cores::allowed().client(Place::Together));
     let disk = tempfile::tempdir().expect("a temp dir");
     measure("on disk", disk.path());
     // Without the disk's own time, which hides everything else.
@@ -77,27 +84,9 @@ fn measure(place: &str, dir: &Path) {
     );
 }
 
-/// The value below which `part` of the sorted values lie.
-fn at(values: &[f64], part: f64) -> f64 {
-    values[((values.len() - 1) as f64 * part).round() as usize]
-}
-
 fn open(path: &Path) -> SqliteBackend {
     let url = format!("sqlite:{}", path.display());
     SqliteBackend::open(&url, &ClientOptions::new()).expect("a good URL")
-}
-
-/// On one core, any that is allowed: the two sides must not be measured on different ones.
-fn pin() {
-    let me = Pid::from_raw(0);
-    let allowed = sched_getaffinity(me).expect("the allowed cores");
-    let core = (0..CpuSet::count())
-        .rev()
-        .find(|n| allowed.is_set(*n).unwrap_or(false))
-        .expect("a core");
-    let mut one = CpuSet::new();
-    one.set(core).expect("a core");
-    sched_setaffinity(me, &one).expect("pinned");
 }
 
 /// Microseconds.
@@ -119,9 +108,4 @@ fn through_the_library(backend: &SqliteBackend, key: &Key, id: &LockId) {
 fn by_hand(c: &Connection, id: &LockId) {
     sqlite::acquire(c, "bench", "fence:bench", id);
     sqlite::release(c, "bench", id);
-}
-
-fn sorted(mut values: Vec<f64>) -> Vec<f64> {
-    values.sort_by(f64::total_cmp);
-    values
 }

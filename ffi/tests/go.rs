@@ -20,23 +20,20 @@ use postgres::Server;
 use redis::RedisServer;
 use support::programs::program;
 use support::worker::stops_when_robbed;
-use support::{include, library, root, run, scratch, succeed};
+use support::{cgo, go_quoted, include, library, root, run, scratch, succeed};
 
 /// Without pkg-config: the header and the library are those of this checkout.
 const TAG: &str = "-tags=syncguard_nopkgconfig";
 
 fn go(module: &str, args: &[&str]) -> Command {
-    let library = library().display();
     let mut go = Command::new(std::env::var_os("GO").unwrap_or_else(|| "go".into()));
     go.current_dir(root().join(module))
         .args(args)
-        .env("CGO_ENABLED", "1")
-        .env("CGO_CFLAGS", format!("-I{}", include().display()))
-        .env("CGO_LDFLAGS", format!("-L{library} -Wl,-rpath,{library}"))
         // Nothing is fetched: the standard library is all it needs.
         .env("GOFLAGS", "-mod=mod")
         .env("GOPROXY", "off")
         .env("GOTOOLCHAIN", "local");
+    cgo(&mut go);
     go
 }
 
@@ -100,10 +97,14 @@ fn pkg_config() {
     let dir = scratch();
     let template = std::fs::read_to_string(root().join("ffi/pkg/syncguard.pc.in")).expect("a file");
     let library = library().display().to_string();
+    // In such a file `#` begins a comment.
     let pc = template
         .replace("@PREFIX@", "/usr")
-        .replace("@LIBDIR@", &library)
-        .replace("@PC_INCLUDEDIR@", &include().display().to_string())
+        .replace("@LIBDIR@", &library.replace('#', "\\#"))
+        .replace(
+            "@PC_INCLUDEDIR@",
+            &include().display().to_string().replace('#', "\\#"),
+        )
         .replace("@VERSION@", env!("CARGO_PKG_VERSION"))
         .replace("@LIBS_PRIVATE@", "");
     std::fs::write(dir.path().join("syncguard.pc"), pc).expect("a file");
@@ -112,7 +113,7 @@ fn pkg_config() {
         .arg(dir.path().join("worker"))
         .arg("./worker")
         .env_remove("CGO_CFLAGS")
-        .env("CGO_LDFLAGS", format!("-Wl,-rpath,{library}"))
+        .env("CGO_LDFLAGS", go_quoted(&format!("-Wl,-rpath,{library}")))
         .env("PKG_CONFIG_PATH", dir.path());
     ends_well(build, "go build");
     let url = format!("sqlite:{}", dir.path().join("locks.db").display());

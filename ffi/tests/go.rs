@@ -96,15 +96,17 @@ fn race() {
 fn pkg_config() {
     let dir = scratch();
     let template = std::fs::read_to_string(root().join("ffi/pkg/syncguard.pc.in")).expect("a file");
-    let library = library().display().to_string();
-    // In such a file `#` begins a comment.
+    // With spaces, which the file must quote. Not the paths themselves: Go refuses a `$` in what pkg-config says.
+    let [library, headers] =
+        [("the library", library()), ("the headers", &include())].map(|(name, place)| {
+            let link = dir.path().join(name);
+            std::os::unix::fs::symlink(place, &link).expect("a link");
+            link.display().to_string()
+        });
     let pc = template
         .replace("@PREFIX@", "/usr")
-        .replace("@LIBDIR@", &library.replace('#', "\\#"))
-        .replace(
-            "@PC_INCLUDEDIR@",
-            &include().display().to_string().replace('#', "\\#"),
-        )
+        .replace("@LIBDIR@", &library)
+        .replace("@PC_INCLUDEDIR@", &headers)
         .replace("@VERSION@", env!("CARGO_PKG_VERSION"))
         .replace("@LIBS_PRIVATE@", "");
     std::fs::write(dir.path().join("syncguard.pc"), pc).expect("a file");

@@ -128,7 +128,7 @@ fn the_static_library_defines_our_names_only() {
     );
     let names: Vec<String> = String::from_utf8_lossy(&output.stdout)
         .lines()
-        .filter(|line| line.contains(' '))
+        .filter(|line| line.contains(' ') && !line.ends_with(':'))
         .map(|line| line.split(' ').next().unwrap_or_default().to_owned())
         .collect();
     assert!(names.len() > 40, "{names:?}");
@@ -163,14 +163,20 @@ fn with_pkg_config_from_an_empty_directory() {
 #[test]
 fn with_cmake_from_an_empty_directory() {
     let dir = scratch();
+    // CMake itself cannot build sources in a directory with an apostrophe.
+    let checkout = dir.path().join("checkout");
+    std::os::unix::fs::symlink(root(), &checkout).expect("a link");
     succeed(
         Command::new("cmake")
             .arg("-S")
-            .arg(root().join("ffi/tests/install"))
+            .arg(checkout.join("ffi/tests/install"))
             .arg("-B")
             .arg(dir.path())
             .arg(format!("-DCMAKE_PREFIX_PATH={}", tree().display()))
-            .arg(format!("-DEXAMPLES={}", root().join("examples").display())),
+            .arg(format!(
+                "-DEXAMPLES={}",
+                checkout.join("examples").display()
+            )),
         "cmake",
     );
     succeed(

@@ -51,10 +51,15 @@ header:
 # The static library holds a whole SQLite and the Rust runtime. All but our own names are made local, so that a program which links
 # its own SQLite, or another Rust library, links and runs with each its own. The bitcode that Rust leaves in objects is removed:
 # binutils with LLVM's plugin stumble over it.
+# A user without Rust, as root often is, installs what another has built.
 ffi-build:
-	cd $(FFI_ROOT) && $(CARGO) build -p syncguard-ffi --lib --profile $(PROFILE) --target-dir $(call ffi_quote,$(CARGO_TARGET_DIR)) $(FFI_CARGO_FLAGS)
+	if $(CARGO) --version >/dev/null 2>&1; then \
+	  cd $(FFI_ROOT) && $(CARGO) build -p syncguard-ffi --lib --profile $(PROFILE) --target-dir $(call ffi_quote,$(CARGO_TARGET_DIR)) $(FFI_CARGO_FLAGS); \
+	elif ! test -f $(FFI_BUILT)/libsyncguard.so; then \
+	  echo "cargo does not run for this user, and nothing is built yet: run 'make ffi-build' as one who has Rust, then this" >&2; exit 1; \
+	fi
 	mkdir -p $(FFI_STAGE)
-	rm -f $(FFI_STAGE)/libsyncguard.a
+	rm -f $(FFI_STAGE)/*
 	$(LD) -r --whole-archive $(FFI_BUILT)/libsyncguard.a -o $(FFI_STAGE)/syncguard.o
 	$(OBJCOPY) --wildcard --keep-global-symbol='syncguard_*' --remove-section=.llvmbc --remove-section=.llvmcmd $(FFI_STAGE)/syncguard.o
 	$(AR) rcs $(FFI_STAGE)/libsyncguard.a $(FFI_STAGE)/syncguard.o

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use postgres::Server;
 use redis::RedisServer;
 use support::programs::program;
-use support::worker::stops_when_robbed;
+use support::worker::{stops_when_robbed, stops_when_told};
 use support::{cgo, go_quoted, include, library, root, run, scratch, succeed};
 
 /// Without pkg-config: the header and the library are those of this checkout.
@@ -125,7 +125,7 @@ fn pkg_config() {
     );
 }
 
-/// Alone it ends its work; a second one does not start; when its lock is taken away it stops.
+/// Alone it ends its work; a second one does not start; when its lock is taken away, or it is told to, it stops.
 #[test]
 fn example() {
     let dir = scratch();
@@ -139,6 +139,7 @@ fn example() {
     );
 
     stops_when_robbed(&program, &url);
+    stops_when_told(&program, &url);
 }
 
 /// A Go program, a C program and this one contend for one key: no overlap, and the fences grow in the order of the holds.

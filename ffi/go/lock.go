@@ -76,13 +76,17 @@ func (c *Client) Do(ctx context.Context, key string, work func(ctx context.Conte
 		let()
 		lost := guard.Err()
 		released := guard.Release(context.Background())
-		switch {
-		case released == nil:
-		case errors.Is(released, ErrLost), errors.Is(released, ErrAbsent) && !errors.Is(lost, ErrReleased):
-			err = &lostError{err}
-		case !errors.Is(released, ErrAbsent):
+		gone := errors.Is(released, ErrAbsent)
+		if released != nil && !gone {
 			// Freeing it tries once more and reports.
 			guard.g.abandon()
+		}
+		// Also if the store cannot be asked: that is how most locks are lost.
+		if errors.Is(lost, ErrLost) || errors.Is(released, ErrLost) || gone && !errors.Is(lost, ErrReleased) {
+			if err == nil {
+				err = errors.Unwrap(lost)
+			}
+			err = &lostError{err}
 		}
 	}()
 	return work(under, guard)

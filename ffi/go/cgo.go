@@ -38,12 +38,13 @@ static sg_go_number sg_purge(syncguard_client *c, uint32_t limit, syncguard_canc
   return a;
 }
 
-// The texts of a grant.
+// What a grant is asked for at once.
 static void sg_granted(sg_go_granted *a, const char *key, size_t len) {
   const char *own = syncguard_guard_key(a->guard);
   a->key = strlen(own) == len && memcmp(own, key, len) == 0 ? NULL : own;
   memcpy(a->lock_id_and_fence, syncguard_guard_lock_id(a->guard), 22);
   memcpy(a->lock_id_and_fence + 22, syncguard_guard_fence(a->guard), 15);
+  a->expires_at_ms = syncguard_guard_expires_at_ms(a->guard);
 }
 
 // What was asked for, NULL for all defaults, and what belongs to this attempt.
@@ -327,6 +328,7 @@ type granted struct {
 	guard              cGuard
 	waiter             cWaiter
 	key, lockID, fence string
+	expires            int64
 }
 
 func (o *lockOptions) hooks() C.int {
@@ -372,7 +374,7 @@ func grantedBy(a *C.sg_go_granted, key string) (granted, *Error) {
 		key = C.GoString(a.key)
 	}
 	texts := string((*[len(a.lock_id_and_fence)]byte)(unsafe.Pointer(&a.lock_id_and_fence))[:])
-	return granted{guard: a.guard, key: key, lockID: texts[:22], fence: texts[22:]}, nil
+	return granted{guard: a.guard, key: key, lockID: texts[:22], fence: texts[22:], expires: int64(a.expires_at_ms)}, nil
 }
 
 // stand is where one in line stands, and for how long it may sleep: delay is -1 to give up, lease is -1 if nothing is known of it.

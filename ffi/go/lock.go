@@ -74,11 +74,9 @@ func (c *Client) Do(ctx context.Context, key string, work func(ctx context.Conte
 	under, let := guard.g.loss.under(ctx)
 	defer func() {
 		let()
-		lost := guard.Err()
-		released := guard.Release(context.Background())
-		switch {
+		switch released := guard.Release(context.Background()); {
 		case released == nil:
-		case errors.Is(released, ErrLost), errors.Is(released, ErrAbsent) && !errors.Is(lost, ErrReleased):
+		case errors.Is(released, ErrLost):
 			err = &lostError{err}
 		case !errors.Is(released, ErrAbsent):
 			// Freeing it tries once more and reports.

@@ -12,8 +12,10 @@ type loss struct {
 	releaseError func(ReleaseError)
 	// bell is for the wait before the grant: one id serves both.
 	bell bell
-	// expires is when the lease ended, for a guard that was freed.
+	// expires is when the lease ends, as far as is known once the guard cannot be asked.
 	expires atomic.Int64
+	// releasing counts the Releases that are in the library, or have not yet said how the guard ended.
+	releasing atomic.Int32
 
 	mu      sync.Mutex
 	err     error

@@ -32,6 +32,7 @@ typedef struct {
   syncguard_waiter *waiter;
   const char *key;
   char lock_id_and_fence[22 + 15];
+  int64_t expires_at_ms;
 } sg_go_granted;
 
 /* Where one in line stands, and for how long it may sleep. */

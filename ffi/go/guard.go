@@ -34,7 +34,6 @@ type guard struct {
 func newGuard(c *client, grant granted, l *loss, id uintptr, values context.Context) *Guard {
 	leash := leashes.Get().(*leash)
 	leash.loss, leash.id, leash.giving = l, id, c.giving
-	l.expires.Store(grant.expires)
 	// One allocation for both.
 	made := &struct {
 		Guard
@@ -80,7 +79,7 @@ func (g *Guard) ExpiresAt() time.Time {
 	}
 	leash, p := g.enter()
 	if p == nil {
-		return unixMilli(g.g.loss.expires.Load())
+		return unixMilli(atomic.LoadInt64(&g.g.loss.expires))
 	}
 	defer leash.leave()
 	return unixMilli(cExpiresAt(p))
@@ -202,11 +201,11 @@ func (g *Guard) Release(ctx context.Context) error {
 	failed := g.g.giving.bounded(ctx, g.g.operationTimeout, func(token cCancel) *Error {
 		tried = true
 		l.releasing.Add(1)
-		a, err := cGuardRelease(&leash.handle, g.g.turn, token)
-		freed = a.freed
-		l.expires.Store(a.expires)
+		var wasLost bool
+		var err *Error
+		wasLost, freed, err = cGuardRelease(&leash.handle, g.g.turn, &l.expires, token)
 		// If no other Release can have removed it, and none did before, somebody else has.
-		if a.wasLost || err != nil && err.Code == Absent && l.releasing.Load() == 1 {
+		if wasLost || err != nil && err.Code == Absent && l.releasing.Load() == 1 {
 			l.end(&lostError{})
 		}
 		return err
@@ -226,6 +225,7 @@ func (g *Guard) Release(ctx context.Context) error {
 		leash.leave()
 	case failed.Code == Aborted || !tried:
 		// Freeing it releases it, without the context. Without that one that was not tried would be renewed for ever.
+		atomic.StoreInt64(&l.expires, cExpiresAt(p))
 		leash.close(g.g.turn, true)
 		leash.leave()
 	default:

@@ -53,7 +53,6 @@ func (l *leash) free(last gone) {
 
 // dispose gives the C guard back. One that was released sends nothing; else its release is bounded by the dispose timeout.
 func (l *leash) dispose(p cGuard) {
-	l.loss.expires.Store(cExpiresAt(p))
 	cGuardFree(p)
 	l.forget()
 }

@@ -32,7 +32,6 @@ typedef struct {
   syncguard_waiter *waiter;
   const char *key;
   char lock_id_and_fence[22 + 15];
-  int64_t expires_at_ms;
 } sg_go_granted;
 
 /* Where one in line stands, and for how long it may sleep. */
@@ -62,7 +61,6 @@ typedef struct {
   int32_t status;
   syncguard_error *err;
   bool was_lost, freed;
-  int64_t expires_at_ms;
 } sg_go_released;
 
 /* What callbacks a client has: bits of `hooks`. */

@@ -185,6 +185,22 @@ func TestLossByTheClock(t *testing.T) {
 	}
 }
 
+// A store that is gone takes the lock along: Do says so, although it cannot release it.
+func TestDoWithoutAStore(t *testing.T) {
+	server := startRedis(t)
+	client := open(t, server.url())
+	err := client.Do(background, "k", func(ctx context.Context, _ *syncguard.Guard) error {
+		server.stop()
+		select {
+		case <-ctx.Done():
+		case <-time.After(patience):
+			t.Error("nobody noticed")
+		}
+		return nil
+	}, syncguard.WithTTL(time.Second))
+	is(t, err, syncguard.ErrLost)
+}
+
 func TestDo(t *testing.T) {
 	onEach(t, func(t *testing.T, url string) {
 		client, key := open(t, url), name(t)

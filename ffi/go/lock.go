@@ -74,11 +74,17 @@ func (c *Client) Do(ctx context.Context, key string, work func(ctx context.Conte
 	under, let := guard.g.loss.under(ctx)
 	defer func() {
 		let()
-		switch released := guard.Release(context.Background()); {
-		case released == nil:
-		case errors.Is(released, ErrLost):
+		// It compares the clock, to which a guard that is being released no longer looks.
+		_ = guard.Err()
+		released := guard.Release(context.Background())
+		if released == nil {
+			return
+		}
+		// Whatever became of the release: without its store a lock is lost, and cannot be released.
+		if errors.Is(guard.Err(), ErrLost) {
 			err = &lostError{err}
-		case !errors.Is(released, ErrAbsent):
+		}
+		if !errors.Is(released, ErrAbsent) {
 			// Freeing it tries once more and reports.
 			guard.g.abandon()
 		}

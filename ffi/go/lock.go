@@ -74,19 +74,19 @@ func (c *Client) Do(ctx context.Context, key string, work func(ctx context.Conte
 	under, let := guard.g.loss.under(ctx)
 	defer func() {
 		let()
-		lost := guard.Err()
+		// It compares the clock, to which a guard that is being released no longer looks.
+		_ = guard.Err()
 		released := guard.Release(context.Background())
-		gone := errors.Is(released, ErrAbsent)
-		if released != nil && !gone {
-			// Freeing it tries once more and reports.
-			guard.g.abandon()
-		}
-		// Also if the store cannot be asked: that is how most locks are lost.
-		if errors.Is(lost, ErrLost) || errors.Is(released, ErrLost) || gone && !errors.Is(lost, ErrReleased) {
+		// Whatever became of the release: without its store a lock is lost, and cannot be released.
+		if lost := guard.Err(); errors.Is(lost, ErrLost) {
 			if err == nil {
 				err = errors.Unwrap(lost)
 			}
 			err = &lostError{err}
+		}
+		if released != nil && !errors.Is(released, ErrAbsent) {
+			// Freeing it tries once more and reports.
+			guard.g.abandon()
 		}
 	}()
 	return work(under, guard)

@@ -147,16 +147,28 @@ func TestRedisInTrouble(t *testing.T) {
 
 // The work is told of the loss, and the caller too, though the release cannot reach the store either.
 func TestDoWhenTheStoreIsGone(t *testing.T) {
-	server := startRedis(t)
-	quiet := syncguard.WithReleaseErrors(func(syncguard.ReleaseError) {})
-	client := open(t, server.url(), quiet)
-	err := client.Do(background, "k", func(ctx context.Context, _ *syncguard.Guard) error {
-		server.stop()
-		<-ctx.Done()
-		is(t, cause(ctx), syncguard.ErrLost)
-		return ctx.Err()
-	}, syncguard.WithTTL(time.Second))
-	is(t, err, syncguard.ErrLost, context.Canceled)
+	for _, silent := range []bool{true, false} {
+		server := startRedis(t)
+		quiet := syncguard.WithReleaseErrors(func(syncguard.ReleaseError) {})
+		client := open(t, server.url(), quiet)
+		err := client.Do(background, "k", func(ctx context.Context, _ *syncguard.Guard) error {
+			server.stop()
+			select {
+			case <-ctx.Done():
+			case <-time.After(patience):
+				t.Error("nobody noticed")
+			}
+			is(t, cause(ctx), syncguard.ErrLost)
+			if silent {
+				return nil
+			}
+			return ctx.Err()
+		}, syncguard.WithTTL(time.Second))
+		is(t, err, syncguard.ErrLost)
+		if !silent {
+			is(t, err, context.Canceled)
+		}
+	}
 }
 
 // 39: a server that reads its snapshot.

@@ -10,7 +10,7 @@ TOOLS := redis-server:redis-server pgbouncer:pgbouncer pg_ctlcluster:postgresql 
 include ffi/ffi.mk
 include benches/bench.mk
 
-.PHONY: demo test lint unit model bench-check torture torture-c go-race go-oldest deps
+.PHONY: demo test lint unit model bench-check torture torture-c go-race go-oldest targets deps
 .DEFAULT_GOAL := demo
 
 demo:
@@ -54,6 +54,13 @@ go-race:
 GO_OLDEST ?= /usr/lib/go-1.19/bin/go
 go-oldest:
 	GO=$(GO_OLDEST) $(CARGO) test -p syncguard-ffi --all-features --test go
+
+# Lints for systems that the tests do not run on. Without TLS, whose C is not compiled here; needs `rustup target add` of each.
+TARGETS ?= aarch64-apple-darwin x86_64-unknown-freebsd aarch64-unknown-linux-gnu i686-unknown-linux-gnu x86_64-unknown-linux-musl
+targets:
+	set -e; for t in $(TARGETS); do \
+	  LIBSQLITE3_SYS_USE_PKG_CONFIG=1 PKG_CONFIG_ALLOW_CROSS=1 $(CARGO) clippy --quiet --lib --package syncguard --package syncguard-ffi \
+	    --no-default-features --features redis,postgres,sqlite --target $$t --target-dir target/targets -- -D warnings; done
 
 # Installs what is missing if it may, else says what to install.
 deps:

@@ -1,7 +1,15 @@
 # The C library: its header and its installation. Included by the Makefile of the repository; works alone too:
 #   make -f ffi/ffi.mk install PREFIX=/usr/local DESTDIR=
 
-FFI_ROOT := $(abspath $(dir $(lastword $(MAKEFILE_LIST)))/..)
+# Paths may hold spaces and the like: they are never prerequisites, and FFI_ROOT and all made of it are quoted for the shell.
+# Make's own rule stays: a `$` in what you set is written `$$`.
+ffi_quote = '$(subst ','\'',$(1))'
+
+FFI_PATH := $(abspath $(dir $(lastword $(MAKEFILE_LIST)))/..)
+FFI_ROOT := $(call ffi_quote,$(FFI_PATH))
+ifneq ($(shell test -f $(FFI_ROOT)/ffi/ffi.mk && echo yes),yes)
+$(error make splits the path of ffi.mk at its spaces; change to the repository and run: make -f ffi/ffi.mk)
+endif
 
 PREFIX ?= /usr/local
 DESTDIR ?=
@@ -11,20 +19,28 @@ CARGO ?= cargo
 # The cargo profile that is built and installed, and further arguments for cargo, such as --no-default-features --features sqlite.
 PROFILE ?= release
 FFI_CARGO_FLAGS ?=
-CARGO_TARGET_DIR ?= $(FFI_ROOT)/target
+CARGO_TARGET_DIR ?= $(FFI_PATH)/target
 LD ?= ld
 OBJCOPY ?= objcopy
 AR ?= ar
 
 FFI_VERSION := $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' $(FFI_ROOT)/Cargo.toml | head -n 1)
 FFI_SOVERSION := 0
-FFI_BUILT := $(CARGO_TARGET_DIR)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
+FFI_BUILT := $(call ffi_quote,$(CARGO_TARGET_DIR))/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
 FFI_STAGE := $(FFI_BUILT)/install
 # What a program needs beside the static library: `cargo rustc -p syncguard-ffi -- --print native-static-libs` tells.
 FFI_LIBS_PRIVATE := -lgcc_s -lutil -lrt -lpthread -lm -ldl -lc
 
 FFI_EMPTY :=
 FFI_SPACE := $(FFI_EMPTY) $(FFI_EMPTY)
+FFI_HASH := \#
+FFI_TO_LIB = $(call ffi_quote,$(DESTDIR)$(LIBDIR))
+FFI_TO_INCLUDE = $(call ffi_quote,$(DESTDIR)$(INCLUDEDIR))
+
+# sed's expression that puts a text in the place of a @NAME@.
+ffi_put = -e $(call ffi_quote,s|@$(1)@|$(subst |,\|,$(subst &,\&,$(subst \,\\,$(2))))|g)
+# A directory for the .pc file, where `#` begins a comment; relative to the prefix if it lies there.
+ffi_pc = $(subst $(FFI_HASH),\$(FFI_HASH),$(subst @@,,$(subst @@$(PREFIX)/,$${prefix}/,@@$(1))))
 
 .PHONY: header install ffi-build
 
@@ -35,29 +51,34 @@ header:
 # The static library holds a whole SQLite and the Rust runtime. All but our own names are made local, so that a program which links
 # its own SQLite, or another Rust library, links and runs with each its own. The bitcode that Rust leaves in objects is removed:
 # binutils with LLVM's plugin stumble over it.
+# A user without Rust, as root often is, installs what another has built.
 ffi-build:
-	cd $(FFI_ROOT) && $(CARGO) build -p syncguard-ffi --lib --profile $(PROFILE) --target-dir $(CARGO_TARGET_DIR) $(FFI_CARGO_FLAGS)
+	if $(CARGO) --version >/dev/null 2>&1; then \
+	  cd $(FFI_ROOT) && $(CARGO) build -p syncguard-ffi --lib --profile $(PROFILE) --target-dir $(call ffi_quote,$(CARGO_TARGET_DIR)) $(FFI_CARGO_FLAGS); \
+	elif ! test -f $(FFI_BUILT)/libsyncguard.so; then \
+	  echo "cargo does not run for this user, and nothing is built yet: run 'make ffi-build' as one who has Rust, then this" >&2; exit 1; \
+	fi
 	mkdir -p $(FFI_STAGE)
-	rm -f $(FFI_STAGE)/libsyncguard.a
+	rm -f $(FFI_STAGE)/*
 	$(LD) -r --whole-archive $(FFI_BUILT)/libsyncguard.a -o $(FFI_STAGE)/syncguard.o
 	$(OBJCOPY) --wildcard --keep-global-symbol='syncguard_*' --remove-section=.llvmbc --remove-section=.llvmcmd $(FFI_STAGE)/syncguard.o
 	$(AR) rcs $(FFI_STAGE)/libsyncguard.a $(FFI_STAGE)/syncguard.o
 	rm -f $(FFI_STAGE)/syncguard.o
 	for file in syncguard.pc syncguardConfig.cmake syncguardConfigVersion.cmake; do \
-	  sed -e 's|@PREFIX@|$(PREFIX)|g' -e 's|@LIBDIR@|$(patsubst $(PREFIX)/%,$${prefix}/%,$(LIBDIR))|g' \
-	      -e 's|@PC_INCLUDEDIR@|$(patsubst $(PREFIX)/%,$${prefix}/%,$(INCLUDEDIR))|g' -e 's|@INCLUDEDIR@|$(INCLUDEDIR)|g' \
-	      -e 's|@VERSION@|$(FFI_VERSION)|g' -e 's|@SOVERSION@|$(FFI_SOVERSION)|g' \
-	      -e 's|@LIBS_PRIVATE@|$(FFI_LIBS_PRIVATE)|g' \
-	      -e 's|@LIBS_LIST@|$(subst $(FFI_SPACE),;,$(FFI_LIBS_PRIVATE))|g' \
+	  sed $(call ffi_put,PREFIX,$(call ffi_pc,$(PREFIX))) $(call ffi_put,LIBDIR,$(call ffi_pc,$(LIBDIR))) \
+	      $(call ffi_put,PC_INCLUDEDIR,$(call ffi_pc,$(INCLUDEDIR))) $(call ffi_put,INCLUDEDIR,$(INCLUDEDIR)) \
+	      $(call ffi_put,VERSION,$(FFI_VERSION)) $(call ffi_put,SOVERSION,$(FFI_SOVERSION)) \
+	      $(call ffi_put,LIBS_PRIVATE,$(FFI_LIBS_PRIVATE)) \
+	      $(call ffi_put,LIBS_LIST,$(subst $(FFI_SPACE),;,$(FFI_LIBS_PRIVATE))) \
 	      $(FFI_ROOT)/ffi/pkg/$$file.in > $(FFI_STAGE)/$$file || exit 1; \
 	done
 
 install: ffi-build
-	install -d '$(DESTDIR)$(LIBDIR)/pkgconfig' '$(DESTDIR)$(LIBDIR)/cmake/syncguard' '$(DESTDIR)$(INCLUDEDIR)'
-	install -m 755 $(FFI_BUILT)/libsyncguard.so '$(DESTDIR)$(LIBDIR)/libsyncguard.so.$(FFI_VERSION)'
-	ln -sf libsyncguard.so.$(FFI_VERSION) '$(DESTDIR)$(LIBDIR)/libsyncguard.so.$(FFI_SOVERSION)'
-	ln -sf libsyncguard.so.$(FFI_SOVERSION) '$(DESTDIR)$(LIBDIR)/libsyncguard.so'
-	install -m 644 $(FFI_STAGE)/libsyncguard.a '$(DESTDIR)$(LIBDIR)/'
-	install -m 644 $(FFI_ROOT)/include/syncguard.h $(FFI_ROOT)/include/syncguard.hpp '$(DESTDIR)$(INCLUDEDIR)/'
-	install -m 644 $(FFI_STAGE)/syncguard.pc '$(DESTDIR)$(LIBDIR)/pkgconfig/'
-	install -m 644 $(FFI_STAGE)/syncguardConfig.cmake $(FFI_STAGE)/syncguardConfigVersion.cmake '$(DESTDIR)$(LIBDIR)/cmake/syncguard/'
+	install -d $(FFI_TO_LIB)/pkgconfig $(FFI_TO_LIB)/cmake/syncguard $(FFI_TO_INCLUDE)
+	install -m 755 $(FFI_BUILT)/libsyncguard.so $(FFI_TO_LIB)/libsyncguard.so.$(FFI_VERSION)
+	ln -sf libsyncguard.so.$(FFI_VERSION) $(FFI_TO_LIB)/libsyncguard.so.$(FFI_SOVERSION)
+	ln -sf libsyncguard.so.$(FFI_SOVERSION) $(FFI_TO_LIB)/libsyncguard.so
+	install -m 644 $(FFI_STAGE)/libsyncguard.a $(FFI_TO_LIB)/
+	install -m 644 $(FFI_ROOT)/include/syncguard.h $(FFI_ROOT)/include/syncguard.hpp $(FFI_TO_INCLUDE)/
+	install -m 644 $(FFI_STAGE)/syncguard.pc $(FFI_TO_LIB)/pkgconfig/
+	install -m 644 $(FFI_STAGE)/syncguardConfig.cmake $(FFI_STAGE)/syncguardConfigVersion.cmake $(FFI_TO_LIB)/cmake/syncguard/

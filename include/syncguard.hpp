@@ -16,6 +16,10 @@
 #ifndef SYNCGUARD_HPP
 #define SYNCGUARD_HPP
 
+#if __cplusplus < 201703L && !(defined(_MSVC_LANG) && _MSVC_LANG >= 201703L)
+#error "syncguard.hpp needs C++17 or later: compile with -std=c++17"
+#endif
+
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -192,17 +196,17 @@ struct lock_options {
   syncguard::jitter jitter = syncguard::jitter::by_default;
   const cancel_token* cancel = nullptr;
   /// These run on threads of the library and must not throw.
-  std::function<void(const error&)> on_lost;
-  std::function<void(const release_error&)> on_release_error;
+  std::function<void(const error&)> on_lost{};
+  std::function<void(const release_error&)> on_release_error{};
 };
 
 /// Everything about a client that is not in its URL. Zero, empty and null mean the default; see `syncguard_client_options`.
 struct client_options {
-  std::optional<std::string> key_prefix;
-  std::optional<std::string> schema;
-  std::optional<std::string> table_name;
-  std::optional<std::string> fence_table_name;
-  std::optional<std::string> tls_ca_file;
+  std::optional<std::string> key_prefix{};
+  std::optional<std::string> schema{};
+  std::optional<std::string> table_name{};
+  std::optional<std::string> fence_table_name{};
+  std::optional<std::string> tls_ca_file{};
   std::uint32_t pool_size = 0;
   milliseconds connect_timeout{0};
   milliseconds operation_timeout{0};
@@ -210,9 +214,9 @@ struct client_options {
   bool cleanup_in_is_locked = false;
   bool events_include_raw = false;
   /// These run on threads of the library and must not throw.
-  std::function<void(const release_error&)> on_release_error;
-  std::function<void(const event&)> on_event;
-  std::function<void(std::string_view)> on_warning;
+  std::function<void(const release_error&)> on_release_error{};
+  std::function<void(const event&)> on_event{};
+  std::function<void(std::string_view)> on_warning{};
 };
 
 /// A lock that is held: renewed in the background, released when destroyed. Move-only; a guard that was moved from holds nothing

@@ -47,7 +47,7 @@ pub(crate) fn boot_time() -> Duration {
     let id = ClockId::CLOCK_MONOTONIC;
     match clock_gettime(id) {
         Ok(t) => Duration::new(
-            t.tv_sec().unsigned_abs(),
+            u64::try_from(t.tv_sec()).unwrap_or(0),
             u32::try_from(t.tv_nsec()).unwrap_or(0),
         ),
         // The call fails only for a clock the kernel does not know, and this one is older than everything we run on.
@@ -63,10 +63,30 @@ pub(crate) fn boot_id() -> std::io::Result<String> {
         .trim()
         .to_owned());
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
-    return Ok(format!(
-        "boot-{}",
-        wall_ms() / 1000 - i64::try_from(boot_time().as_secs()).unwrap_or(0)
-    ));
+    return asked_boot_id();
+}
+
+/// The kernel's own name for this boot. One made of the time of the boot would not do: that moves with the wall clock, and two
+/// processes that differ by a second would each think that the other's locks are dead.
+#[cfg(all(
+    feature = "sqlite",
+    not(any(target_os = "linux", target_os = "android"))
+))]
+fn asked_boot_id() -> std::io::Result<String> {
+    let (program, name) = if cfg!(target_vendor = "apple") {
+        ("/usr/sbin/sysctl", "kern.bootsessionuuid")
+    } else {
+        ("/sbin/sysctl", "kern.boot_id")
+    };
+    let answer = std::process::Command::new(program)
+        .args(["-n", name])
+        .output()?;
+    let id = String::from_utf8_lossy(&answer.stdout).trim().to_owned();
+    if answer.status.success() && !id.is_empty() {
+        Ok(id)
+    } else {
+        Err(std::io::Error::other(format!("sysctl knows no {name}")))
+    }
 }
 
 /// Unix milliseconds, to be shown and never to be compared.

@@ -121,6 +121,16 @@ impl LockError {
         self
     }
 
+    /// Adds what the reason may be if the server has said nothing so far, and time is over.
+    #[cfg(any(feature = "postgres", feature = "tls"))]
+    pub(crate) fn if_silent(mut self, perhaps: &str) -> Self {
+        if self.0.code == ErrorCode::NetworkTimeout {
+            self.0.message.push_str("; ");
+            self.0.message.push_str(perhaps);
+        }
+        self
+    }
+
     /// Says that the request had no effect for certain: it was never sent, or the store refused it.
     #[must_use]
     pub fn nothing_applied(mut self) -> Self {

@@ -150,7 +150,11 @@ impl Session {
         let mut session = Self(connection);
         while session.0.is_handshaking() {
             session.flush(wire, limits)?;
-            if session.0.is_handshaking() && !session.receive(wire, limits)? {
+            if session.0.is_handshaking()
+                && !session
+                    .receive(wire, limits)
+                    .map_err(|e| e.if_silent("it may not speak TLS on this port"))?
+            {
                 return Err(LockError::unavailable(
                     "the server closed the connection in the TLS handshake; it may not speak TLS on this port",
                 ));

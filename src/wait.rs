@@ -233,7 +233,7 @@ impl<'a> Wait<'a> {
             Some(Failure::Trouble(error)) => error,
             other => {
                 let holder = other.and_then(|f| if let Failure::Locked(holder) = f { holder } else { None });
-                let text = format!("the lock was held by somebody else for the whole wait ({attempts} attempts in {} ms)", waited.as_millis());
+                let text = format!("the lock was held by somebody else for the whole wait (attempts: {attempts}, in {} ms)", waited.as_millis());
                 LockError::new(ErrorCode::AcquisitionTimeout, text).held_by(holder).nothing_applied()
             }
         }

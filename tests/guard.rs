@@ -2,6 +2,8 @@
 
 #[path = "support/kit.rs"]
 mod kit;
+#[path = "support/passing.rs"]
+mod passing;
 mod support;
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -9,13 +11,10 @@ use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use kit::{Kit, THIRD, TTL, counter, kit, kit_with};
+use passing::{Done, Passing};
 use support::{PATIENCE, best_of_three, eventually};
 use syncguard::testkit::{Fault, MemoryBackend, Verb};
-use syncguard::{
-    AcquireOutcome, Backend, CancelToken, Capabilities, Client, ClientOptions, ErrorCode,
-    ExtendOutcome, Guard, Key, LockError, LockId, LockOptions, LookupBy, ReleaseOutcome,
-    StoredLock, Ttl,
-};
+use syncguard::{Client, ClientOptions, ErrorCode, Guard, LockOptions};
 
 #[test]
 fn a_guard_renews_for_as_long_as_it_is_held() {
@@ -297,67 +296,22 @@ fn a_release_is_not_sent_beside_an_extend() {
     assert!(!kit.is_locked());
 }
 
-/// A kit whose extends are answered when something is sent.
+/// A kit whose extends are applied at once and answered when something is sent, whatever the caller's token says.
 fn late() -> (Kit, mpsc::Sender<()>) {
     let mut kit = kit();
     let (answer, hold) = mpsc::channel();
     let options = ClientOptions::new()
         .clock(&kit.clock)
         .operation_timeout(PATIENCE);
-    let store = Late(kit.store.clone(), Mutex::new(hold));
+    let hold = Mutex::new(hold);
+    let store = Passing::new(kit.store.clone(), move |done| {
+        if done == Done::Extend {
+            let hold = hold.lock().expect("not poisoned");
+            hold.recv_timeout(PATIENCE).expect("the test's word");
+        }
+    });
     kit.client = Client::with_backend_and(store, &options).expect("legal options");
     (kit, answer)
-}
-
-/// A store whose extends are applied at once and answered when the test says so, whatever the caller's token says.
-struct Late(MemoryBackend, Mutex<mpsc::Receiver<()>>);
-
-impl Backend for Late {
-    fn acquire(
-        &self,
-        key: &Key,
-        id: &LockId,
-        ttl: Ttl,
-        cancel: Option<&CancelToken>,
-    ) -> Result<AcquireOutcome, LockError> {
-        self.0.acquire(key, id, ttl, cancel)
-    }
-
-    fn release(
-        &self,
-        id: &LockId,
-        cancel: Option<&CancelToken>,
-    ) -> Result<ReleaseOutcome, LockError> {
-        self.0.release(id, cancel)
-    }
-
-    fn extend(
-        &self,
-        id: &LockId,
-        ttl: Ttl,
-        cancel: Option<&CancelToken>,
-    ) -> Result<ExtendOutcome, LockError> {
-        let answer = self.0.extend(id, ttl, cancel);
-        let hold = self.1.lock().expect("not poisoned");
-        hold.recv_timeout(PATIENCE).expect("the test's word");
-        answer
-    }
-
-    fn is_locked(&self, key: &Key, cancel: Option<&CancelToken>) -> Result<bool, LockError> {
-        self.0.is_locked(key, cancel)
-    }
-
-    fn find(
-        &self,
-        by: LookupBy<'_>,
-        cancel: Option<&CancelToken>,
-    ) -> Result<Option<StoredLock>, LockError> {
-        self.0.find(by, cancel)
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.0.capabilities()
-    }
 }
 
 #[test]

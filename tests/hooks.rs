@@ -3,6 +3,8 @@
 
 #[path = "support/kit.rs"]
 mod kit;
+#[path = "support/passing.rs"]
+mod passing;
 mod support;
 
 use std::process::Command;
@@ -11,12 +13,12 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use kit::{TTL, kit_with};
+use passing::{Done, Passing};
 use support::{PATIENCE, eventually};
 use syncguard::testkit::{Fault, ManualClock, MemoryBackend, Verb};
 use syncguard::{
-    AcquireOutcome, Backend, CancelToken, Capabilities, Client, ClientOptions, ErrorCode,
-    ExtendOutcome, IncludeRaw, Key, LockError, LockEvent, LockEventType, LockId, LockOptions,
-    LookupBy, ReleaseOutcome, StoredLock, Telemetry, Ttl,
+    Backend, Client, ClientOptions, ErrorCode, IncludeRaw, Key, LockEvent, LockEventType, LockId,
+    LockOptions, Telemetry, Ttl,
 };
 
 fn key(text: &str) -> Key {
@@ -121,64 +123,17 @@ fn trouble_is_an_event_without_a_reason_and_an_expired_lock_has_one() {
     }
 }
 
-/// A store that counts its clean-ups.
-struct Counting(MemoryBackend, Arc<AtomicUsize>);
-
-impl Backend for Counting {
-    fn acquire(
-        &self,
-        key: &Key,
-        id: &LockId,
-        ttl: Ttl,
-        cancel: Option<&CancelToken>,
-    ) -> Result<AcquireOutcome, LockError> {
-        self.0.acquire(key, id, ttl, cancel)
-    }
-
-    fn release(
-        &self,
-        id: &LockId,
-        cancel: Option<&CancelToken>,
-    ) -> Result<ReleaseOutcome, LockError> {
-        self.0.release(id, cancel)
-    }
-
-    fn extend(
-        &self,
-        id: &LockId,
-        ttl: Ttl,
-        cancel: Option<&CancelToken>,
-    ) -> Result<ExtendOutcome, LockError> {
-        self.0.extend(id, ttl, cancel)
-    }
-
-    fn is_locked(&self, key: &Key, cancel: Option<&CancelToken>) -> Result<bool, LockError> {
-        self.0.is_locked(key, cancel)
-    }
-
-    fn find(
-        &self,
-        by: LookupBy<'_>,
-        cancel: Option<&CancelToken>,
-    ) -> Result<Option<StoredLock>, LockError> {
-        self.0.find(by, cancel)
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.0.capabilities()
-    }
-
-    fn purge_expired(&self, _: u32, _: Option<&CancelToken>) -> Result<u64, LockError> {
-        self.1.fetch_add(1, SeqCst);
-        panic!("planted: a clean-up is nobody's business");
-    }
-}
-
 #[test]
 fn a_clean_up_runs_now_and_then_and_is_nobodys_trouble() {
     let clock = ManualClock::new();
     let count = Arc::new(AtomicUsize::new(0));
-    let store = Counting(MemoryBackend::with_clock(&clock), Arc::clone(&count));
+    let counted = Arc::clone(&count);
+    let store = Passing::new(MemoryBackend::with_clock(&clock), move |done| {
+        if done == Done::Purge {
+            counted.fetch_add(1, SeqCst);
+            panic!("planted: a clean-up is nobody's business");
+        }
+    });
     let options = ClientOptions::new()
         .clock(&clock)
         .cleanup_in_is_locked(true);

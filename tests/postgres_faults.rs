@@ -583,6 +583,26 @@ fn what_is_no_postgres_is_an_error_in_time() {
 }
 
 #[test]
+fn who_says_nothing_may_be_no_postgres() {
+    // The system accepts for it; nobody reads.
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("its number").port();
+    for ssl in ["disable", "prefer"] {
+        let url = format!("postgres://bob@127.0.0.1:{port}/db?sslmode={ssl}");
+        let store = open(
+            &url,
+            &options("s").operation_timeout(Duration::from_millis(300)),
+        );
+        // A busy machine may need all of the time to connect.
+        assert!((0..50).any(|_| {
+            let error = store.is_locked(&key("k"), None).expect_err("silence");
+            assert_eq!(error.code(), ErrorCode::NetworkTimeout, "{error}");
+            error.message().contains("may be no Postgres server")
+        }));
+    }
+}
+
+#[test]
 fn renewals_and_releases_have_a_connection_kept() {
     let server = Server::shared();
     let admin = set_up(&server, "pool");

@@ -121,6 +121,40 @@ fn setup_is_needed_named_and_repeatable() {
     fresh.check(None).expect("right again");
 }
 
+/// Who runs the SQL by hand gets what `setup_schema` makes, which then has nothing to do.
+#[test]
+fn the_sql_to_be_run_by_hand_is_what_setup_runs() {
+    let server = Server::shared();
+    let named = ClientOptions::new()
+        .table_name("by_hand")
+        .fence_table_name("by_hand_fences");
+    for (options, schema) in [
+        (ClientOptions::new().schema("By_Hand"), "By_Hand"),
+        (named, "public"),
+    ] {
+        server.sql(&PostgresBackend::schema_sql(&options).expect("legal names"));
+        let store = PostgresBackend::open(&server.url(), &options.schema(schema)).expect("legal");
+        let warnings = store.check(None).expect("everything is there");
+        assert!(warnings.iter().all(|w| w.contains("fsync")), "{warnings:?}");
+        cycle(&store, &key("k")).expect("a lock");
+        // Other tests make tables of their own meanwhile.
+        let made = format!(
+            "SELECT string_agg(c.oid::text, ',' ORDER BY c.oid) FROM pg_class c \
+             WHERE c.relnamespace = '\"{schema}\"'::regnamespace AND (c.relname LIKE '%by_hand%' OR '{schema}' <> 'public')"
+        );
+        let before = server.sql(&made);
+        assert!(!before.is_empty());
+        store.setup_schema(None).expect("repeatable");
+        assert_eq!(server.sql(&made), before);
+    }
+    assert_eq!(
+        PostgresBackend::schema_sql(&ClientOptions::new().schema("a\"b"))
+            .map_err(|e| e.code())
+            .err(),
+        Some(ErrorCode::InvalidArgument)
+    );
+}
+
 const URL: &str = "SYNCGUARD_TEST_URL";
 const SCHEMA: &str = "SYNCGUARD_TEST_SCHEMA";
 

@@ -1,6 +1,8 @@
 //! Holders that are killed, stopped or forked, seen by another process. Contention between processes is in
 //! `sqlite_processes.rs`.
 
+#[path = "support/passing.rs"]
+mod passing;
 #[path = "support/process.rs"]
 mod process;
 mod support;
@@ -11,13 +13,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
+use passing::Passing;
 use process::{Stage, hear, in_child, say, wait_child};
 use support::{PATIENCE, eventually};
 use syncguard::testkit::MemoryBackend;
 use syncguard::{
-    AcquireOutcome, Backend, CancelToken, Capabilities, Client, ClientOptions, ErrorCode,
-    ExtendOutcome, Guard, Key, LockError, LockId, LockOptions, LookupBy, ReleaseOutcome,
-    SqliteBackend, StoredLock, Ttl,
+    Backend, CancelToken, Client, ClientOptions, ErrorCode, Guard, Key, LockOptions, SqliteBackend,
 };
 
 /// Not a test of its own: what the other processes run.
@@ -68,58 +69,6 @@ fn wait_for(client: &Client, name: &str) -> Guard {
 /// Long enough to be held on a busy machine until the holder is killed or stopped.
 const SHORT: Duration = Duration::from_millis(1500);
 
-/// A store that counts what it is asked to do.
-struct Counting {
-    inner: SqliteBackend,
-    calls: Arc<AtomicU64>,
-}
-
-impl Counting {
-    fn note(&self) -> &SqliteBackend {
-        self.calls.fetch_add(1, SeqCst);
-        &self.inner
-    }
-}
-
-type Cancel<'a> = Option<&'a CancelToken>;
-
-impl Backend for Counting {
-    fn acquire(
-        &self,
-        key: &Key,
-        id: &LockId,
-        ttl: Ttl,
-        cancel: Cancel<'_>,
-    ) -> Result<AcquireOutcome, LockError> {
-        self.note().acquire(key, id, ttl, cancel)
-    }
-
-    fn release(&self, id: &LockId, cancel: Cancel<'_>) -> Result<ReleaseOutcome, LockError> {
-        self.note().release(id, cancel)
-    }
-
-    fn extend(
-        &self,
-        id: &LockId,
-        ttl: Ttl,
-        cancel: Cancel<'_>,
-    ) -> Result<ExtendOutcome, LockError> {
-        self.note().extend(id, ttl, cancel)
-    }
-
-    fn is_locked(&self, key: &Key, cancel: Cancel<'_>) -> Result<bool, LockError> {
-        self.note().is_locked(key, cancel)
-    }
-
-    fn find(&self, by: LookupBy<'_>, cancel: Cancel<'_>) -> Result<Option<StoredLock>, LockError> {
-        self.note().find(by, cancel)
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
-}
-
 fn hold(dir: &Path) {
     hold_with(dir, LockOptions::new().ttl(SHORT).no_heartbeat());
 }
@@ -140,10 +89,13 @@ fn renew(dir: &Path) {
 /// Takes the lock when told to, and says what it finds when told to look.
 fn hold_with(dir: &Path, how: LockOptions) {
     let calls = Arc::new(AtomicU64::new(0));
-    let store = Counting {
-        inner: SqliteBackend::open(&url(dir), &options()).expect("a legal URL"),
-        calls: Arc::clone(&calls),
-    };
+    let counted = Arc::clone(&calls);
+    let store = Passing::new(
+        SqliteBackend::open(&url(dir), &options()).expect("a legal URL"),
+        move |_| {
+            counted.fetch_add(1, SeqCst);
+        },
+    );
     let client = Client::with_backend_and(store, &options()).expect("legal options");
     let lost = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&lost);

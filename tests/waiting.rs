@@ -1,15 +1,16 @@
 //! Waiting without polling: in order, woken when the lock is freed, and never stuck when nobody calls.
 
+#[path = "support/passing.rs"]
+mod passing;
 mod support;
 
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::{Duration, Instant};
 
+use passing::Passing;
 use support::{PATIENCE, eventually};
 use syncguard::testkit::{Fault, MemoryBackend, Verb};
-use syncguard::{
-    Backend, CancelToken, Client, ClientOptions, ErrorCode, Jitter, LockOptions, Turn, Waiter,
-};
+use syncguard::{CancelToken, Client, ClientOptions, ErrorCode, Jitter, LockOptions, Turn, Waiter};
 
 /// Options under which polling alone would take far longer than any test waits.
 fn patient() -> LockOptions {
@@ -221,54 +222,9 @@ fn an_expired_holder_is_taken_over_when_its_lease_is_over() {
 
 #[test]
 fn a_store_that_never_calls_is_polled() {
-    /// A store without `watch`.
-    struct Mute(MemoryBackend);
-    impl Backend for Mute {
-        fn acquire(
-            &self,
-            k: &syncguard::Key,
-            i: &syncguard::LockId,
-            t: syncguard::Ttl,
-            c: Option<&CancelToken>,
-        ) -> Result<syncguard::AcquireOutcome, syncguard::LockError> {
-            self.0.acquire(k, i, t, c)
-        }
-        fn release(
-            &self,
-            i: &syncguard::LockId,
-            c: Option<&CancelToken>,
-        ) -> Result<syncguard::ReleaseOutcome, syncguard::LockError> {
-            self.0.release(i, c)
-        }
-        fn extend(
-            &self,
-            i: &syncguard::LockId,
-            t: syncguard::Ttl,
-            c: Option<&CancelToken>,
-        ) -> Result<syncguard::ExtendOutcome, syncguard::LockError> {
-            self.0.extend(i, t, c)
-        }
-        fn is_locked(
-            &self,
-            k: &syncguard::Key,
-            c: Option<&CancelToken>,
-        ) -> Result<bool, syncguard::LockError> {
-            self.0.is_locked(k, c)
-        }
-        fn find(
-            &self,
-            b: syncguard::LookupBy<'_>,
-            c: Option<&CancelToken>,
-        ) -> Result<Option<syncguard::StoredLock>, syncguard::LockError> {
-            self.0.find(b, c)
-        }
-        fn capabilities(&self) -> syncguard::Capabilities {
-            syncguard::Capabilities::new("mute")
-        }
-    }
     let store = MemoryBackend::new();
     let (here, there) = (
-        Client::with_backend(Mute(store.clone())),
+        Client::with_backend(Passing::new(store.clone(), |_| ())),
         Client::with_backend(store.clone()),
     );
     let guard = there.lock("k").expect("a lock");

@@ -1,14 +1,13 @@
 //! C and Go in one process, a batch of each in turn: what the Go module adds.
 
+use super::Bench;
 use super::contenders::{self, Running};
-use super::pin::Place;
-use super::stats::{Figure, ratio};
-use super::{Bench, Server};
+use super::paired::Way;
+use super::pin::Place::{Apart, Together};
+use super::servers::{Store, Stores};
+use super::stats::{Figure, difference, ratio};
 
-/// A store: what it is called, its server, its address, and where the client runs.
-pub type Store<'a> = (&'a str, &'a Server<'a>, String, Place);
-
-pub fn report(bench: &mut Bench, stores: &[Store<'_>]) {
+pub fn report(bench: &mut Bench, stores: &Stores) {
     let text = format!(
         "What Go adds: one process makes cycles of C (a loop in C) and of Go, in batches of 20 in turn, {} rounds of {} cycles. The \
          context of the first Go column never ends; that of the second can, and every call watches it.",
@@ -16,34 +15,36 @@ pub fn report(bench: &mut Bench, stores: &[Store<'_>]) {
     );
     bench.page.prose(&text);
     let mut rows = Vec::new();
-    for (name, server, url, place) in stores {
+    let (redis, disk) = (&stores.redis, &stores.postgres_disk);
+    let (tmpfs, sqlite) = (&stores.postgres_tmpfs, &stores.sqlite_tmpfs);
+    let ways: [Way<'_>; 5] = [
+        (redis.name, redis, &redis.url, Together),
+        (disk.name, disk, &disk.url, Together),
+        (tmpfs.name, tmpfs, &tmpfs.url, Together),
+        ("Postgres on tmpfs, across cores", tmpfs, &tmpfs.url, Apart),
+        (sqlite.name, sqlite, &sqlite.url, Together),
+    ];
+    for (name, store, url, place) in ways {
         let entry = contenders::go(url);
-        if let Some(why) = &entry.missing {
-            bench
-                .page
-                .missing
-                .push(format!("{}: missing here ({why})", entry.name));
+        if bench.lacks(&entry) {
             return;
         }
         let measured = Running::start(&entry).and_then(|contender| {
-            contender.pin(&bench.cores, *place);
-            server.pin(&bench.cores, *place);
-            rounds(bench, contender, server, *place)
+            contender.pin(&bench.cores, place);
+            rounds(bench, contender, store)
         });
         let Some([c, go, ending]) = bench.tried(name, measured) else {
             continue;
         };
-        let more =
-            |of: &[f64]| Figure::of(&of.iter().zip(&c).map(|(a, b)| a - b).collect::<Vec<_>>());
-        let (extra, part) = (more(&go), ratio(&go, &c));
+        let (extra, part) = (difference(&go, &c), ratio(&go, &c));
         rows.push(vec![
-            (*name).to_owned(),
+            name.to_owned(),
             Figure::of(&c).show(),
             Figure::of(&go).show(),
             extra.show(),
             part.show(),
             Figure::of(&ending).show(),
-            more(&ending).show(),
+            difference(&ending, &c).show(),
         ]);
         bench.target(
             &format!("{name}: Go − C, µs"),
@@ -67,21 +68,15 @@ pub fn report(bench: &mut Bench, stores: &[Store<'_>]) {
 }
 
 /// The medians of each round in microseconds: C, Go, Go with a context that can end.
-fn rounds(
-    bench: &Bench,
-    mut contender: Running,
-    server: &Server<'_>,
-    place: Place,
-) -> Result<[Vec<f64>; 3], String> {
+fn rounds(bench: &Bench, mut contender: Running, store: &Store) -> Result<[Vec<f64>; 3], String> {
+    store.pin(&bench.cores);
     let mut medians: [Vec<f64>; 3] = Default::default();
     for round in 0..=bench.plan.paired_rounds {
-        let answer = contender.ask(&format!("beside {}", bench.plan.paired_cycles))?;
-        if answer.len() != medians.len() {
-            return Err(format!("answered {answer:?}"));
-        }
+        let request = format!("beside {}", bench.plan.paired_cycles);
+        let answer = contender.ask(&request, medians.len())?;
         if round == 0 {
             // The first one warms up and makes connections, for which the server may have made processes.
-            server.pin(&bench.cores, place);
+            store.pin(&bench.cores);
             continue;
         }
         for (all, ns) in medians.iter_mut().zip(answer) {

@@ -1,6 +1,6 @@
 //! Those of the contenders that live in this program: the floor, ourselves, and the peers that are SQL alone.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +11,9 @@ use syncguard::{
 };
 
 use super::pgraw::{Advisory, EightTrips, Session};
-use super::session::{Protocol, Recording};
+use super::protocol::Protocol;
+use super::servers::Target;
+use super::session::Recording;
 use super::sqlite;
 
 /// One who takes a lock and gives it back.
@@ -66,20 +68,12 @@ pub struct Contender {
 impl Contender {
     pub fn new(kind: &str, url: &str) -> Result<Self, String> {
         let recording = match (kind, Target::of(url)) {
-            ("floor", Target::Redis(socket)) => Some(Recording::make(
-                Protocol::Redis,
-                &socket,
-                0,
-                TTL,
-                &ClientOptions::new(),
-            )?),
-            ("floor", Target::Postgres(socket, port)) => Some(Recording::make(
-                Protocol::Postgres,
-                &socket,
-                port,
-                TTL,
-                &ClientOptions::new(),
-            )?),
+            ("floor", Target::Redis(socket)) => {
+                Some(Recording::make(Protocol::Redis, &socket, 0, TTL)?)
+            }
+            ("floor", Target::Postgres(socket, port)) => {
+                Some(Recording::make(Protocol::Postgres, &socket, port, TTL)?)
+            }
             _ => None,
         };
         Ok(Self {
@@ -107,14 +101,9 @@ impl Contender {
         let shared = self.client(count + 1)?;
         // As many connections as callers, made and used now and not in the first rush: a session of Postgres takes milliseconds to
         // make its plans, once.
-        std::thread::scope(|scope| {
-            let look = |n: usize| shared.try_lock(&format!("{key}-before-{n}")).map(drop);
-            let looks: Vec<_> = (0..count).map(|n| scope.spawn(move || look(n))).collect();
-            looks.into_iter().try_for_each(|look| {
-                look.join()
-                    .map_err(|_| "a caller panicked".to_owned())?
-                    .map_err(|e| e.to_string())
-            })
+        at_once(0..count, |_, n| {
+            let look = shared.try_lock(&format!("{key}-before-{n}"));
+            look.map(drop).map_err(|e| e.to_string())
         })?;
         self.of_one_key(&shared, count, key, wait)
     }
@@ -198,6 +187,25 @@ impl Contender {
     }
 }
 
+/// Does the work for each of `all` in a thread of its own, which is told the number of its turn.
+pub fn at_once<A: Send, T: Send>(
+    all: impl IntoIterator<Item = A>,
+    work: impl Fn(usize, A) -> Result<T, String> + Sync,
+) -> Result<Vec<T>, String> {
+    std::thread::scope(|scope| {
+        let work = &work;
+        let threads: Vec<_> = all
+            .into_iter()
+            .enumerate()
+            .map(|(n, one)| scope.spawn(move || work(n, one)))
+            .collect();
+        threads
+            .into_iter()
+            .map(|t| t.join().map_err(|_| "a caller panicked".to_owned())?)
+            .collect()
+    })
+}
+
 pub const TTL: Duration = Duration::from_secs(30);
 
 pub fn key(number: usize) -> String {
@@ -209,33 +217,6 @@ pub fn ids() -> Result<Vec<LockId>, String> {
     (0..256)
         .map(|_| LockId::random().map_err(|e| e.to_string()))
         .collect()
-}
-
-enum Target {
-    Redis(PathBuf),
-    Postgres(PathBuf, u16),
-    Sqlite(PathBuf),
-}
-
-impl Target {
-    fn of(url: &str) -> Self {
-        if let Some(path) = url.strip_prefix("redis+unix://") {
-            let path = path.split('?').next().unwrap_or_default();
-            return Self::Redis(path.into());
-        }
-        if let Some(path) = url.strip_prefix("sqlite:") {
-            return Self::Sqlite(path.into());
-        }
-        let part = |name: &str| {
-            let query = url.split_once('?').map_or("", |(_, q)| q);
-            query
-                .split('&')
-                .find_map(|p| p.strip_prefix(name)?.strip_prefix('='))
-                .unwrap_or_default()
-        };
-        let socket = Path::new(part("host")).join(format!(".s.PGSQL.{}", part("port")));
-        Self::Postgres(socket, part("port").parse().unwrap_or(0))
-    }
 }
 
 /// The verbs of the library.

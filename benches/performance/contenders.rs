@@ -7,6 +7,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use super::pin::{self, Cores, Place};
+use super::servers::Store;
 
 /// No request takes near as long; who does not answer by then is an error.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -140,9 +141,10 @@ pub fn go(url: &str) -> Entry {
     built(GO, Role::Us, &["@/go/contender"], url, true, NOTHING)
 }
 
-pub fn redis(url: &str, socket: &str) -> Vec<Entry> {
-    let mut all = ours("floor: same EVALSHA", url);
-    all.extend(bindings(url));
+pub fn redis(store: &Store) -> Vec<Entry> {
+    let socket = &*store.path.display().to_string();
+    let mut all = ours("floor: same EVALSHA", &store.url);
+    all.extend(bindings(&store.url));
     all.extend([
         built(
             "redis-py Lock",
@@ -188,7 +190,8 @@ pub fn redis(url: &str, socket: &str) -> Vec<Entry> {
     all
 }
 
-pub fn postgres(url: &str) -> Vec<Entry> {
+pub fn postgres(store: &Store) -> Vec<Entry> {
+    let url = &*store.url;
     let mut all = ours("floor: same function calls", url);
     all.extend(bindings(url));
     all.extend([
@@ -210,8 +213,8 @@ pub fn postgres(url: &str) -> Vec<Entry> {
     all
 }
 
-pub fn sqlite(url: &str) -> Vec<Entry> {
-    ours("floor: same statements", url)
+pub fn sqlite(store: &Store) -> Vec<Entry> {
+    ours("floor: same statements", &store.url)
 }
 
 /// The Go binding where Go has one processor: what a program pinned to one core pays if it says nothing.
@@ -272,20 +275,20 @@ impl Running {
         Ok(running)
     }
 
-    /// Asks, and gives the numbers of the answer.
-    pub fn ask(&mut self, request: &str) -> Result<Vec<f64>, String> {
+    /// Asks, and gives the numbers of the answer, which must be as many as are expected.
+    pub fn ask(&mut self, request: &str, expected: usize) -> Result<Vec<f64>, String> {
         let name = self.entry.name;
         writeln!(self.input, "{request}").map_err(|e| format!("{name}: {request}: {e}"))?;
         let answer = self
             .line("ok")
             .map_err(|e| format!("{e} (asked: {request})"))?;
-        answer
-            .split_whitespace()
-            .map(|w| {
-                w.parse()
-                    .map_err(|_| format!("{name}: {request}: not numbers: {answer}"))
-            })
-            .collect()
+        let numbers: Result<Vec<f64>, _> = answer.split_whitespace().map(str::parse).collect();
+        match numbers {
+            Ok(numbers) if numbers.len() == expected => Ok(numbers),
+            _ => Err(format!(
+                "{name}: {request}: not {expected} numbers: {answer}"
+            )),
+        }
     }
 
     fn line(&mut self, wanted: &str) -> Result<String, String> {

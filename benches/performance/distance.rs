@@ -7,6 +7,8 @@ use std::path::Path;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use super::servers::postgres_url;
+
 /// A connection with no library.
 pub trait Stream: Read + Write + Send {
     fn limit_reads(&self, to: Duration) -> std::io::Result<()>;
@@ -63,11 +65,7 @@ impl Relay {
     }
 
     pub fn url(&self) -> String {
-        format!(
-            "postgres://postgres@/postgres?host={}&port={}",
-            self.dir.path().display(),
-            self.port
-        )
+        postgres_url(self.dir.path().display(), self.port)
     }
 }
 

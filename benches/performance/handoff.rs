@@ -1,19 +1,45 @@
 //! Eight callers, one key, held for a millisecond; and eight that come at once.
 
+use super::Bench;
 use super::chart::{self, Bar};
-use super::contenders::Entry;
+use super::contenders::{self, Entry};
 use super::pin::Place;
+use super::servers::{Store, Stores};
 use super::stats::Figure;
 use super::uncontended::{start, turns};
-use super::{Bench, Server};
 
 const CALLERS: usize = 8;
 const HOLD_US: u64 = 1_000;
 
-pub fn measure(bench: &mut Bench, server: &Server<'_>, entries: &[Entry]) {
-    let entries: Vec<Entry> = entries.iter().filter(|e| e.waits).cloned().collect();
+pub fn report(bench: &mut Bench, stores: &Stores) {
+    bench.page.heading(2, "Contended handoff");
+    let text = format!(
+        "Eight callers want one key, and each holds it for 1 ms; ours share one client unless the row says otherwise, peers have what each of \
+         their callers needs; {} interleaved rounds of {} ms. A handoff runs from \
+         the moment a release is begun to the moment another caller knows of its grant; whoever has released comes back after that. In \
+         the greedy loop everybody comes back at once: grants per caller of one round show who starves. A burst is eight callers that \
+         come together, on connections that were used before, and take the lock once each. \"Default\" is what each library does if nothing is said; \"tuned\" is a try every \
+         2 ms without end.",
+        bench.plan.rounds,
+        bench.plan.contend_time.as_millis()
+    );
+    bench.page.prose(&text);
+    let (redis, postgres) = (&stores.redis, &stores.postgres_tmpfs);
+    for (store, mut entries) in [
+        (redis, contenders::redis(redis)),
+        (postgres, contenders::postgres(postgres)),
+    ] {
+        entries.push(contenders::apart(&store.url));
+        measure(bench, store, entries);
+    }
+    let sqlite = &stores.sqlite_disk;
+    measure(bench, sqlite, contenders::sqlite(sqlite));
+}
+
+fn measure(bench: &mut Bench, store: &Store, mut entries: Vec<Entry>) {
+    entries.retain(|e| e.waits);
     let mut running = start(bench, &entries);
-    server.pin(&bench.cores, Place::Apart);
+    store.pin(&bench.cores);
     // One line per contender and way to wait.
     let lines: Vec<(usize, &str)> = running
         .iter()
@@ -45,17 +71,14 @@ pub fn measure(bench: &mut Bench, server: &Server<'_>, entries: &[Entry]) {
                 (&mut bursts, format!("burst {CALLERS} {HOLD_US} {wait}"), 2),
             ];
             for (into, request, numbers) in asked {
-                match running[i].ask(&request) {
-                    Ok(answer) if answer.len() == numbers => into[n].push(answer),
-                    Ok(answer) => bench
-                        .page
-                        .trouble(format!("{}: answered {answer:?}", running[i].entry.name)),
+                match running[i].ask(&request, numbers) {
+                    Ok(answer) => into[n].push(answer),
                     Err(e) => bench.page.trouble(e),
                 }
             }
         }
     }
-    bench.page.heading(4, server.name);
+    bench.page.heading(4, store.name);
     let mut bars = Vec::new();
     let mut rows = Vec::new();
     for (n, (i, wait)) in lines.iter().enumerate() {
@@ -79,8 +102,8 @@ pub fn measure(bench: &mut Bench, server: &Server<'_>, entries: &[Entry]) {
             }
         };
         if entry.name == "syncguard lock()" && *wait == "default" {
-            let of = |what: &str| format!("{}: {what}", server.name);
-            let burst = if server.name == "Redis" { 15.0 } else { 20.0 };
+            let of = |what: &str| format!("{}: {what}", store.name);
+            let burst = if store.name == "Redis" { 15.0 } else { 20.0 };
             let (p50, p99) = (
                 figure(&|l| l[3] / 1e6, &polite[n]),
                 figure(&|l| l[4] / 1e6, &polite[n]),
@@ -93,7 +116,7 @@ pub fn measure(bench: &mut Bench, server: &Server<'_>, entries: &[Entry]) {
                 ("greedy: most ÷ fewest per caller", spread, 2.0),
             ] {
                 // Nothing was asked of SQLite.
-                if server.pid.is_some() {
+                if store.has_server() {
                     let met = figure.median <= limit;
                     bench.target(&of(what), &format!("≤ {limit}"), figure, met);
                 }
@@ -132,13 +155,13 @@ pub fn measure(bench: &mut Bench, server: &Server<'_>, entries: &[Entry]) {
     );
     let title = format!(
         "{}: from one's release to another's grant (p50)",
-        server.name
+        store.name
     );
     let svg = chart::bars(&title, "ms, less is better", &bars, true);
     bench.page.chart(
         &format!(
             "{}-handoff",
-            server.name.split(' ').next().unwrap_or("x").to_lowercase()
+            store.name.split(' ').next().unwrap_or("x").to_lowercase()
         ),
         &title,
         svg,

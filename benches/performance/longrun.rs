@@ -1,15 +1,15 @@
 //! One key for a long time: does its table get slower? A machine does too, so the old table is measured beside a new one.
 
-use std::path::Path;
 use std::time::Instant;
 
 use syncguard::{Client, ClientOptions};
 
+use super::Bench;
 use super::callers::{Caller, Verbs};
 use super::pgraw::Session;
-use super::pin::{self, Place};
+use super::pin::Place;
+use super::servers::{Store, Stores};
 use super::stats::{Figure, number, ratio};
-use super::{Bench, Server};
 
 /// Blocks of the old and the new table, in turn.
 const BLOCKS: usize = 21;
@@ -23,13 +23,11 @@ struct Rates {
     new: Vec<f64>,
 }
 
-pub fn measure(bench: &mut Bench, server: &Server<'_>, url: &str, socket: &Path) {
+pub fn report(bench: &mut Bench, stores: &Stores) {
+    let store = &stores.postgres_tmpfs;
     let (cycles, edge) = bench.plan.long_run;
     bench.page.heading(2, "One key for a long time");
-    server.pin(&bench.cores, Place::Together);
-    pin::me(&bench.cores.client(Place::Together));
-    let result = run(url, socket, cycles, edge);
-    pin::me(&bench.cores.client(Place::Apart));
+    let result = bench.at(Place::Together, store, || run(store, cycles, edge));
     let Some(rates) = bench.tried("the long run", result) else {
         return;
     };
@@ -38,7 +36,7 @@ pub fn measure(bench: &mut Bench, server: &Server<'_>, url: &str, socket: &Path)
         "{} cycles on one key, {}: the first {} at {} per second, the last at {}. Then in {BLOCKS} blocks of {} cycles, in turn with a table \
          that is new: the old one at {}, the new one at {}.",
         number(cycles as f64),
-        server.name,
+        store.name,
         number(edge as f64),
         number(rates.first),
         number(rates.last),
@@ -69,7 +67,7 @@ pub fn measure(bench: &mut Bench, server: &Server<'_>, url: &str, socket: &Path)
     );
 }
 
-fn run(url: &str, socket: &Path, cycles: usize, edge: usize) -> Result<Rates, String> {
+fn run(store: &Store, cycles: usize, edge: usize) -> Result<Rates, String> {
     let rate = |caller: &mut Verbs<Client>, n: usize| -> Result<f64, String> {
         let begun = Instant::now();
         for _ in 0..n {
@@ -78,12 +76,12 @@ fn run(url: &str, socket: &Path, cycles: usize, edge: usize) -> Result<Rates, St
         }
         Ok(n as f64 / begun.elapsed().as_secs_f64())
     };
-    let mut old = table(url, socket, "long_old")?;
+    let mut old = table(store, "long_old")?;
     rate(&mut old, edge / 10)?;
     let first = rate(&mut old, edge)?;
     rate(&mut old, cycles.saturating_sub(2 * edge))?;
     let last = rate(&mut old, edge)?;
-    let mut new = table(url, socket, "long_new")?;
+    let mut new = table(store, "long_new")?;
     rate(&mut new, edge / 10)?;
     let (mut olds, mut news) = (Vec::new(), Vec::new());
     for block in 0..BLOCKS {
@@ -105,11 +103,11 @@ fn run(url: &str, socket: &Path, cycles: usize, edge: usize) -> Result<Rates, St
 }
 
 /// A caller with tables of its own.
-fn table(url: &str, socket: &Path, schema: &str) -> Result<Verbs<Client>, String> {
+fn table(store: &Store, schema: &str) -> Result<Verbs<Client>, String> {
     let text = |e: syncguard::LockError| e.to_string();
-    Session::open(socket)?.simple(&format!("CREATE SCHEMA {schema}"))?;
+    Session::open(&store.path)?.simple(&format!("CREATE SCHEMA {schema}"))?;
     let options = ClientOptions::new().schema(schema);
-    let client = Client::open_with(url, &options).map_err(text)?;
+    let client = Client::open_with(&store.url, &options).map_err(text)?;
     client.setup_schema().map_err(text)?;
     Verbs::new(client, "bench-long")
 }

@@ -6,9 +6,35 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
+use super::Bench;
+use super::servers::Stores;
 use super::stats::Figure;
 
-pub fn facts() -> Vec<(String, String)> {
+pub fn report(bench: &mut Bench, stores: &Stores) {
+    let mut rows = facts();
+    for (name, store) in [
+        ("Redis", &stores.redis),
+        ("Postgres", &stores.postgres_disk),
+    ] {
+        rows.push((name.to_owned(), store.version.clone()));
+    }
+    rows.push((
+        "sockets".to_owned(),
+        "unix, for everybody, unless a row says TCP".to_owned(),
+    ));
+    rows.push(("pinned".to_owned(), bench.cores.describe()));
+    for (name, store) in [
+        ("fdatasync on disk", &stores.sqlite_disk),
+        ("fdatasync on tmpfs", &stores.sqlite_tmpfs),
+    ] {
+        let shown = fsync(&store.path).map_or_else(|e| e, |f| format!("{} µs", f.show()));
+        rows.push((name.to_owned(), shown));
+    }
+    let rows: Vec<Vec<String>> = rows.into_iter().map(|(n, v)| vec![n, v]).collect();
+    bench.page.table(&["", ""], &rows);
+}
+
+fn facts() -> Vec<(String, String)> {
     let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let field = |name: &str| {
         cpu.lines()
@@ -83,7 +109,7 @@ fn line(program: &str, args: &[&str]) -> String {
 }
 
 /// Microseconds that `fdatasync` of one page takes in this directory.
-pub fn fsync(dir: &Path) -> Result<Figure, String> {
+fn fsync(dir: &Path) -> Result<Figure, String> {
     let text = |e: std::io::Error| e.to_string();
     let mut file: File = tempfile::tempfile_in(dir).map_err(text)?;
     let mut times = Vec::new();

@@ -4,7 +4,57 @@ use std::time::{Duration, Instant};
 
 use syncguard::{Guard, LockError, LockOptions};
 
+use super::Bench;
 use super::callers::Contender;
+use super::contenders::{self, Running};
+use super::pin::Place;
+use super::redisraw::Session;
+use super::servers::Stores;
+use super::stats::{Figure, number};
+
+pub fn report(bench: &mut Bench, stores: &Stores) {
+    let store = &stores.redis;
+    bench.page.heading(2, "Guards");
+    bench.page.prose(
+        "Resident memory per held lock and threads of the process, on Redis. A heartbeat starts when the first renewal is due; \
+         \"renewing\" is measured when all have started.",
+    );
+    store.pin(&bench.cores);
+    let entries = contenders::redis(store);
+    let Some(entry) = entries.iter().find(|e| e.name == "syncguard lock()") else {
+        return;
+    };
+    let mut rows = Vec::new();
+    for &count in bench.plan.guards {
+        for (mode, shown) in [("quiet", "not yet renewing"), ("beating", "renewing")] {
+            let (mut bytes, mut threads) = (Vec::new(), Vec::new());
+            for _ in 0..bench.plan.rounds {
+                // A process of its own each time: memory given back would be counted for the next.
+                let answer = Running::start(entry).and_then(|mut r| {
+                    r.pin(&bench.cores, Place::Apart);
+                    r.ask(&format!("hold {count} {mode}"), 2)
+                });
+                // The locks of a process that was ended would be in the way of the next.
+                let cleared = Session::open(&store.path).and_then(|mut s| s.call(&["FLUSHALL"]));
+                bench.tried("guards", cleared);
+                if let Some(answer) = bench.tried("guards", answer) {
+                    bytes.push(answer[0]);
+                    threads.push(answer[1]);
+                }
+            }
+            rows.push(vec![
+                number(count as f64),
+                shown.to_owned(),
+                Figure::of(&bytes).show(),
+                Figure::of(&threads).show(),
+            ]);
+        }
+    }
+    bench.page.table(
+        &["guards", "heartbeat", "bytes per guard", "threads"],
+        &rows,
+    );
+}
 
 /// Takes `count` locks and says how many bytes each is worth and how many threads there are. `beating` waits until every
 /// heartbeat has begun.

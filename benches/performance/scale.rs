@@ -1,7 +1,5 @@
 //! One cycle beside ten thousand and a million locks that others hold.
 
-use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
@@ -9,58 +7,72 @@ use syncguard::{Backend, ClientOptions, PostgresBackend, RedisBackend, SqliteBac
 
 use super::callers::{Caller, Verbs};
 use super::paired::interleave;
-use super::pgraw::Session;
-use super::pin::{self, Place};
-use super::session::{Protocol, Recording};
+use super::pin::Place;
+use super::protocol::Protocol;
+use super::servers::{Store, Stores};
+use super::session::Recording;
 use super::stats::{Figure, number, ratio};
-use super::{Bench, Server};
+use super::{Bench, pgraw, redisraw};
 
 const HELD_FOR: Duration = Duration::from_secs(24 * 3600);
 const BATCH: u64 = 1_000;
 
+pub fn report(bench: &mut Bench, stores: &Stores) {
+    bench.page.heading(2, "Scale");
+    bench.page.prose(
+        "One cycle of the verbs with that many other locks held, one caller, interleaved rounds.",
+    );
+    let counts = bench.plan.others;
+    let (on_redis, on_postgres) = (&stores.redis, &stores.postgres_tmpfs);
+    measure(bench, on_redis, &|n| redis(&on_redis.path, counts, n));
+    let grown = measure(bench, on_postgres, &|n| postgres(on_postgres, n));
+    if let (Some(grown), Some(most)) = (grown, counts.last()) {
+        bench.target(
+            &format!(
+                "Postgres: cycle beside {} other locks ÷ none",
+                number(*most as f64)
+            ),
+            "≤ 1.3",
+            Figure::of(&[grown]),
+            grown <= 1.3,
+        );
+    }
+    let on_sqlite = &stores.sqlite_tmpfs;
+    measure(bench, on_sqlite, &|n| sqlite(&on_sqlite.path, n));
+}
+
 /// Fills the store once per count and makes a caller beside each.
-pub fn measure(
+fn measure(
     bench: &mut Bench,
-    server: &Server<'_>,
+    store: &Store,
     fill: &dyn Fn(u64) -> Result<Box<dyn Caller>, String>,
 ) -> Option<f64> {
     let counts = bench.plan.others;
     let result = (|| {
         let mut callers: Vec<Box<dyn Caller>> =
             counts.iter().map(|n| fill(*n)).collect::<Result<_, _>>()?;
-        server.pin(&bench.cores, Place::Together);
-        pin::me(&bench.cores.client(Place::Together));
-        interleave(
-            &mut callers,
-            bench.plan.paired_rounds.max(15),
-            bench.plan.scale_cycles,
-        )
+        let rounds = bench.plan.paired_rounds.max(15);
+        bench.at(Place::Together, store, || {
+            interleave(&mut callers, rounds, bench.plan.scale_cycles)
+        })
     })();
-    pin::me(&bench.cores.client(Place::Apart));
-    match result {
-        Ok(rounds) => {
-            let rows: Vec<Vec<String>> = counts
-                .iter()
-                .zip(&rounds)
-                .map(|(n, r)| {
-                    vec![
-                        server.name.to_owned(),
-                        number(*n as f64),
-                        Figure::of(r).show(),
-                        ratio(r, &rounds[0]).show(),
-                    ]
-                })
-                .collect();
-            bench
-                .page
-                .table(&["store", "other locks held", "p50 µs", "÷ none"], &rows);
-            rounds.last().map(|r| ratio(r, &rounds[0]).median)
-        }
-        Err(e) => {
-            bench.page.trouble(format!("scale, {}: {e}", server.name));
-            None
-        }
-    }
+    let rounds = bench.tried(&format!("scale, {}", store.name), result)?;
+    let rows: Vec<Vec<String>> = counts
+        .iter()
+        .zip(&rounds)
+        .map(|(n, r)| {
+            vec![
+                store.name.to_owned(),
+                number(*n as f64),
+                Figure::of(r).show(),
+                ratio(r, &rounds[0]).show(),
+            ]
+        })
+        .collect();
+    bench
+        .page
+        .table(&["store", "other locks held", "p50 µs", "÷ none"], &rows);
+    rounds.last().map(|r| ratio(r, &rounds[0]).median)
 }
 
 fn text(e: impl std::fmt::Display) -> String {
@@ -68,51 +80,30 @@ fn text(e: impl std::fmt::Display) -> String {
 }
 
 /// Each count in a database of its own.
-pub fn redis(socket: &Path, counts: &[u64], count: u64) -> Result<Box<dyn Caller>, String> {
-    let options = ClientOptions::new();
+fn redis(socket: &Path, counts: &[u64], count: u64) -> Result<Box<dyn Caller>, String> {
     let database = counts.iter().position(|n| *n == count).unwrap_or(0) + 1;
-    let recording = Recording::make(Protocol::Redis, socket, 0, HELD_FOR, &options)?;
-    let mut stream = UnixStream::connect(socket).map_err(text)?;
-    stream
-        .set_read_timeout(Some(Duration::from_secs(60)))
-        .map_err(text)?;
-    let mut send = |bytes: &[u8], answers: usize| -> Result<(), String> {
-        stream.write_all(bytes).map_err(text)?;
-        let mut reply = Vec::new();
-        let mut buffer = vec![0; 256 * 1024];
-        while Protocol::Redis.answers(&reply) < answers {
-            let n = stream.read(&mut buffer).map_err(text)?;
-            reply.extend_from_slice(&buffer[..n]);
-            if n == 0 || reply.starts_with(b"-") {
-                return Err(format!("filling: {}", String::from_utf8_lossy(&reply)));
-            }
-        }
-        Ok(())
-    };
-    let word = database.to_string();
-    send(
-        format!("*2\r\n$6\r\nSELECT\r\n${}\r\n{word}\r\n", word.len()).as_bytes(),
-        1,
-    )?;
+    let recording = Recording::make(Protocol::Redis, socket, 0, HELD_FOR)?;
+    let mut session = redisraw::Session::open(socket)?;
+    session.call(&["SELECT", &database.to_string()])?;
     for batch in 0..count / BATCH {
         let numbers = batch * BATCH..(batch + 1) * BATCH;
         let requests: Vec<u8> = numbers.flat_map(|n| recording.acquire_of(n)).collect();
-        send(&requests, BATCH as usize)?;
+        session.send(&requests, BATCH as usize)?;
     }
     let url = format!("redis+unix://{}?db={database}", socket.display());
     Ok(Box::new(Verbs::new(
-        RedisBackend::open(&url, &options).map_err(text)?,
+        RedisBackend::open(&url, &ClientOptions::new()).map_err(text)?,
         "bench",
     )?))
 }
 
 /// Each count in a schema of its own.
-pub fn postgres(url: &str, socket: &Path, count: u64) -> Result<Box<dyn Caller>, String> {
+fn postgres(store: &Store, count: u64) -> Result<Box<dyn Caller>, String> {
     let schema = format!("scale_{count}");
-    let mut session = Session::open(socket)?;
+    let mut session = pgraw::Session::open(&store.path)?;
     session.simple(&format!("CREATE SCHEMA {schema}"))?;
     let options = ClientOptions::new().schema(&schema);
-    let backend = PostgresBackend::open(url, &options).map_err(text)?;
+    let backend = PostgresBackend::open(&store.url, &options).map_err(text)?;
     backend.setup_schema(None).map_err(text)?;
     if count > 0 {
         session.simple(&format!(
@@ -128,7 +119,7 @@ pub fn postgres(url: &str, socket: &Path, count: u64) -> Result<Box<dyn Caller>,
 }
 
 /// Each count in a file of its own.
-pub fn sqlite(dir: &Path, count: u64) -> Result<Box<dyn Caller>, String> {
+fn sqlite(dir: &Path, count: u64) -> Result<Box<dyn Caller>, String> {
     let path = dir.join(format!("scale-{count}.db"));
     let url = format!("sqlite:{}", path.display());
     let backend = SqliteBackend::open(&url, &ClientOptions::new()).map_err(text)?;

@@ -15,12 +15,8 @@ use syncguard::{
 
 use super::callers::{Caller, ids};
 use super::distance::{self, Stream};
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Protocol {
-    Redis,
-    Postgres,
-}
+use super::protocol::{Protocol, process};
+use super::servers::postgres_url;
 
 /// The key that is recorded; another of the same length takes its place.
 const KEY: &str = "bench-00000000";
@@ -50,7 +46,6 @@ impl Recording {
         socket: &Path,
         port: u16,
         ttl: Duration,
-        options: &ClientOptions,
     ) -> Result<Self, String> {
         let dir = tempfile::tempdir().map_err(|e| e.to_string())?;
         let (relay, url) = match protocol {
@@ -61,21 +56,19 @@ impl Recording {
             }
             Protocol::Postgres => (
                 dir.path().join(format!(".s.PGSQL.{port}")),
-                format!(
-                    "postgres://postgres@/postgres?host={}&port={port}",
-                    dir.path().display()
-                ),
+                postgres_url(dir.path().display(), port),
             ),
         };
         let listener = UnixListener::bind(&relay).map_err(|e| e.to_string())?;
         let socket = socket.to_owned();
         let writer = std::thread::spawn(move || relay_one(&listener, &socket));
+        let options = ClientOptions::new();
         let backend: Box<dyn Backend> = match protocol {
             Protocol::Redis => {
-                Box::new(RedisBackend::open(&url, options).map_err(|e| e.to_string())?)
+                Box::new(RedisBackend::open(&url, &options).map_err(|e| e.to_string())?)
             }
             Protocol::Postgres => {
-                Box::new(PostgresBackend::open(&url, options).map_err(|e| e.to_string())?)
+                Box::new(PostgresBackend::open(&url, &options).map_err(|e| e.to_string())?)
             }
         };
         let id = LockId::random().map_err(|e| e.to_string())?;
@@ -253,94 +246,6 @@ impl Caller for Replay {
         let n = self.answer(self.recording.release.answers)?;
         self.recording.protocol.check(&self.input[..n], b":1\r\n")
     }
-}
-
-impl Protocol {
-    /// How many whole answers these bytes hold: replies of Redis, `ReadyForQuery` of Postgres.
-    pub fn answers(self, bytes: &[u8]) -> usize {
-        let mut rest = bytes;
-        let mut count = 0;
-        match self {
-            Self::Redis => {
-                while let Some(used) = skip_reply(rest) {
-                    rest = &rest[used..];
-                    count += 1;
-                }
-            }
-            Self::Postgres => {
-                while let Some((kind, used)) = message(rest) {
-                    rest = &rest[used..];
-                    count += usize::from(kind == b'Z');
-                }
-            }
-        }
-        count
-    }
-
-    /// Whether a reply is the good one.
-    fn check(self, bytes: &[u8], redis: &[u8]) -> Result<(), String> {
-        let good = match self {
-            Self::Redis => bytes.starts_with(redis),
-            Self::Postgres => {
-                let mut rest = bytes;
-                let mut good = true;
-                while let Some((kind, used)) = message(rest) {
-                    rest = &rest[used..];
-                    good &= kind != b'E';
-                }
-                good
-            }
-        };
-        if good {
-            return Ok(());
-        }
-        Err(format!(
-            "the floor was refused: {}",
-            String::from_utf8_lossy(bytes)
-        ))
-    }
-}
-
-/// The length of the reply at the beginning, if it is whole.
-fn skip_reply(bytes: &[u8]) -> Option<usize> {
-    let line = bytes.windows(2).position(|w| w == b"\r\n")? + 2;
-    let number = || {
-        std::str::from_utf8(&bytes[1..line - 2])
-            .ok()?
-            .parse::<i64>()
-            .ok()
-    };
-    match bytes[0] {
-        b'$' => {
-            let n = usize::try_from(number()?).map_or(0, |n| n + 2);
-            (bytes.len() >= line + n).then_some(line + n)
-        }
-        b'*' => {
-            let mut used = line;
-            for _ in 0..number()?.max(0) {
-                used += skip_reply(bytes.get(used..)?)?;
-            }
-            Some(used)
-        }
-        _ => Some(line),
-    }
-}
-
-fn message(bytes: &[u8]) -> Option<(u8, usize)> {
-    let length = u32::from_be_bytes(bytes.get(1..5)?.try_into().ok()?) as usize + 1;
-    (bytes.len() >= length).then_some((bytes[0], length))
-}
-
-/// The process that Postgres names at the start.
-fn process(bytes: &[u8]) -> Option<[u8; 4]> {
-    let mut rest = bytes;
-    while let Some((kind, used)) = message(rest) {
-        if kind == b'K' {
-            return rest.get(5..9)?.try_into().ok();
-        }
-        rest = &rest[used..];
-    }
-    None
 }
 
 fn places(bytes: &[u8], what: &[u8]) -> Vec<usize> {

@@ -40,6 +40,12 @@ pub fn ratio(over: &[f64], under: &[f64]) -> Figure {
     Figure::of(&quotients)
 }
 
+/// The median of the differences of each round.
+pub fn difference(from: &[f64], less: &[f64]) -> Figure {
+    let differences: Vec<f64> = from.iter().zip(less).map(|(a, b)| a - b).collect();
+    Figure::of(&differences)
+}
+
 pub fn number(value: f64) -> String {
     let digits = match value.abs() {
         v if v >= 1000.0 => {

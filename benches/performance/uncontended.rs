@@ -1,30 +1,87 @@
 //! One cycle, and as many as go through, at 1, 8 and 32 callers with keys of their own.
 
+use super::Bench;
 use super::chart::{self, Bar};
-use super::contenders::{Entry, Role, Running};
+use super::contenders::{self, Entry, Role, Running};
 use super::pin::{self, Place};
-use super::stats::{Figure, ratio};
-use super::{Bench, Server};
+use super::servers::{Store, Stores};
+use super::stats::{Figure, difference, ratio};
 
-pub const CALLERS: [usize; 3] = [1, 8, 32];
+const CALLERS: [usize; 3] = [1, 8, 32];
 
 /// What one contender gave at one number of callers, round by round.
 #[derive(Clone, Default)]
-pub struct Rounds {
-    pub p50: Vec<f64>,
-    pub p99: Vec<f64>,
-    pub rate: Vec<f64>,
+struct Rounds {
+    p50: Vec<f64>,
+    p99: Vec<f64>,
+    rate: Vec<f64>,
 }
 
-pub struct Measured {
-    pub entry: Entry,
-    pub at: Vec<Rounds>,
+struct Measured {
+    entry: Entry,
+    at: Vec<Rounds>,
 }
 
-/// Measures and reports; the rows are for the targets.
-pub fn measure(
+pub fn report(bench: &mut Bench, stores: &Stores) {
+    bench.page.heading(2, "Uncontended");
+    let text = format!(
+        "Acquire and release of keys nobody else wants. Every contender is a process of its own in its own runtime; {} interleaved \
+         rounds of {} ms, for one caller three times as many of a third. Callers are threads (goroutines, promises, tasks) of one process that share one client. Go programs run \
+         with GOMAXPROCS={}, the cores of this machine and at least 2; one row shows what 1 costs, which Go takes by itself when it \
+         is pinned to one core: a call of C that lasts 20 µs or more may then lose the only processor, for two switches of threads.",
+        bench.plan.cycle_rounds,
+        bench.plan.cycle_time.as_millis(),
+        pin::count().max(2)
+    );
+    bench.page.prose(&text);
+    let (disk, tmpfs) = (&stores.postgres_disk, &stores.postgres_tmpfs);
+    let mut on_redis = contenders::redis(&stores.redis);
+    on_redis.extend(contenders::go_alone(&on_redis));
+    for (store, entries) in [
+        (&stores.redis, on_redis),
+        (disk, contenders::postgres(disk)),
+        (tmpfs, contenders::postgres(tmpfs)),
+    ] {
+        let rows = measure(bench, store, &entries, &CALLERS);
+        throughput_targets(bench, store.name, &rows);
+        c_targets(bench, store.name, &rows);
+    }
+    let sqlite = &stores.sqlite_disk;
+    measure(bench, sqlite, &contenders::sqlite(sqlite), &[1]);
+}
+
+fn throughput_targets(bench: &mut Bench, server: &str, rows: &[Measured]) {
+    let find = |name: &str| rows.iter().find(|m| m.entry.name.starts_with(name));
+    if let (Some(floor), Some(verbs)) = (find("floor"), find("syncguard verbs")) {
+        for (c, callers) in CALLERS.iter().enumerate().skip(1) {
+            let part = ratio(&verbs.at[c].rate, &floor.at[c].rate);
+            bench.target(
+                &format!("{server}: throughput of verbs ÷ floor, {callers} callers"),
+                "≥ 0.95",
+                part,
+                part.median >= 0.95,
+            );
+        }
+    }
+}
+
+/// What the C interface adds to a cycle of one caller.
+fn c_targets(bench: &mut Bench, server: &str, rows: &[Measured]) {
+    let find = |name: &str| rows.iter().find(|m| m.entry.name == name);
+    if let (Some(rust), Some(c)) = (find("syncguard lock()"), find("C syncguard_lock")) {
+        let (rust, c) = (&rust.at[0].p50, &c.at[0].p50);
+        let (part, more) = (ratio(c, rust), difference(c, rust));
+        let met = more.median <= 2.0 || part.median <= 1.02;
+        let target = "≤ 2 µs or 2 %";
+        bench.target(&format!("{server}: C ÷ lock(), p50"), target, part, met);
+        bench.target(&format!("{server}: C − lock(), µs"), target, more, met);
+    }
+}
+
+/// Measures and shows; the rows are for the targets.
+fn measure(
     bench: &mut Bench,
-    server: &Server<'_>,
+    store: &Store,
     entries: &[Entry],
     callers: &[usize],
 ) -> Vec<Measured> {
@@ -42,7 +99,7 @@ pub fn measure(
         } else {
             Place::Apart
         };
-        server.pin(&bench.cores, place);
+        store.pin(&bench.cores);
         for contender in &running {
             contender.pin(&bench.cores, place);
         }
@@ -58,21 +115,15 @@ pub fn measure(
                     continue;
                 }
                 // The first round makes connections and warms up.
-                match running[i].ask(if round == 0 { &warm } else { &ask }) {
-                    Ok(n) if n.len() == 4 => {
-                        // A round may end in a connection's making: the server's new processes are moved too.
-                        if round == 0 {
-                            server.pin(&bench.cores, place);
-                        } else {
-                            let rounds = &mut measured[i].at[c];
-                            rounds.rate.push(n[0] / n[1] * 1e9);
-                            rounds.p50.push(n[2] / 1e3);
-                            rounds.p99.push(n[3] / 1e3);
-                        }
+                match running[i].ask(if round == 0 { &warm } else { &ask }, 4) {
+                    // A round may end in a connection's making: the server's new processes are moved too.
+                    Ok(_) if round == 0 => store.pin(&bench.cores),
+                    Ok(n) => {
+                        let rounds = &mut measured[i].at[c];
+                        rounds.rate.push(n[0] / n[1] * 1e9);
+                        rounds.p50.push(n[2] / 1e3);
+                        rounds.p99.push(n[3] / 1e3);
                     }
-                    Ok(n) => bench
-                        .page
-                        .trouble(format!("{}: answered {n:?}", running[i].entry.name)),
                     Err(e) => {
                         bench.page.trouble(e);
                         dead.push(i);
@@ -80,7 +131,7 @@ pub fn measure(
                 }
             }
         }
-        show(bench, server.name, callers, &measured, c);
+        show(bench, store.name, callers, &measured, c);
     }
     running.clear();
     pin::me(&bench.cores.client(Place::Apart));
@@ -91,12 +142,7 @@ pub fn measure(
 pub fn start(bench: &mut Bench, entries: &[Entry]) -> Vec<Running> {
     let mut running = Vec::new();
     for entry in entries {
-        if let Some(why) = &entry.missing {
-            let line = format!("{}: missing here ({why})", entry.name);
-            if !bench.page.missing.contains(&line) {
-                println!("{line}");
-                bench.page.missing.push(line);
-            }
+        if bench.lacks(entry) {
             continue;
         }
         match Running::start(entry) {

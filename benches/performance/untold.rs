@@ -6,27 +6,61 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use syncguard::ClientOptions;
-
 use super::callers::{Caller, TTL};
 use super::paired::interleave;
-use super::pgraw;
-use super::redis_call;
-use super::session::{Protocol, Recording};
+use super::pin::Place;
+use super::protocol::Protocol;
+use super::servers::{Store, Stores};
+use super::session::Recording;
+use super::stats::{Figure, ratio};
+use super::{Bench, pgraw, redisraw};
 
 const PRELUDE: &str = include_str!("../../src/redis/lua/prelude.lua");
 const RELEASE: &str = include_str!("../../src/redis/lua/release.lua");
 
+pub fn report(bench: &mut Bench, stores: &Stores) {
+    let text = format!(
+        "What it costs to tell waiters when there are none: the cycle of the floor, against the same with a release that tells nobody (the \
+         script without its `PUBLISH`, the function without its try for the waiters' lock and its `pg_notify`), {} rounds of {} cycles in \
+         turn. The last column compares two of the same and shows what the method cannot tell apart.",
+        bench.plan.paired_rounds, bench.plan.paired_cycles
+    );
+    bench.page.prose(&text);
+    let mut rows = Vec::new();
+    for (store, protocol) in [
+        (&stores.redis, Protocol::Redis),
+        (&stores.postgres_tmpfs, Protocol::Postgres),
+    ] {
+        let measured = bench.at(Place::Together, store, || rounds(bench, store, protocol));
+        let Some([told, untold, again]) = bench.tried(store.name, measured) else {
+            continue;
+        };
+        let cost = ratio(&told, &untold);
+        rows.push(vec![
+            store.name.to_owned(),
+            Figure::of(&told).show(),
+            Figure::of(&untold).show(),
+            cost.show3(),
+            ratio(&told, &again).show3(),
+        ]);
+        bench.target_shown(
+            &format!("{}: cycle ÷ the same that tells nobody, p50", store.name),
+            "≤ 1.02",
+            cost.show3(),
+            cost.median <= 1.02,
+        );
+    }
+    bench.page.table(
+        &["store", "cycle µs", "telling nobody µs", "÷", "same ÷ same"],
+        &rows,
+    );
+}
+
 /// The median cycles of each round, in microseconds: as it is, without the lines that tell, and once more as it is, which shows how
 /// far two of the same are apart.
-pub fn rounds(
-    protocol: Protocol,
-    socket: &Path,
-    port: u16,
-    rounds: usize,
-    cycles: usize,
-) -> Result<[Vec<f64>; 3], String> {
-    let ours = Recording::make(protocol, socket, port, TTL, &ClientOptions::new())?;
+fn rounds(bench: &Bench, store: &Store, protocol: Protocol) -> Result<[Vec<f64>; 3], String> {
+    let socket = &store.path;
+    let ours = Recording::make(protocol, socket, store.port, TTL)?;
     let (from, to) = match protocol {
         Protocol::Redis => mute_script(socket)?,
         Protocol::Postgres => mute_function(socket)?,
@@ -37,7 +71,8 @@ pub fn rounds(
     for (n, recording) in [&ours, &mute, &ours].into_iter().enumerate() {
         callers.push(Box::new(recording.open(socket, 900 + n)?));
     }
-    interleave(&mut callers, rounds, cycles)?
+    let plan = &bench.plan;
+    interleave(&mut callers, plan.paired_rounds, plan.paired_cycles)?
         .try_into()
         .map_err(|_| "three callers gave another number of figures".to_owned())
 }
@@ -45,8 +80,9 @@ pub fn rounds(
 /// Loads the release script without its publish; answers the digests of ours and of that.
 fn mute_script(socket: &Path) -> Result<(String, String), String> {
     let mute = without(RELEASE, |line| line.contains("'PUBLISH'"))?;
-    let load = |text: &str| -> Result<String, String> {
-        let reply = redis_call(socket, &["SCRIPT", "LOAD", &format!("{PRELUDE}{text}")])?;
+    let mut session = redisraw::Session::open(socket)?;
+    let mut load = |text: &str| -> Result<String, String> {
+        let reply = session.call(&["SCRIPT", "LOAD", &format!("{PRELUDE}{text}")])?;
         match reply.split("\r\n").nth(1) {
             Some(digest) if digest.len() == 40 => Ok(digest.to_owned()),
             _ => Err(format!("SCRIPT LOAD: {reply}")),

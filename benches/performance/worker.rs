@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Barrier, Mutex};
 use std::time::{Duration, Instant};
 
-use super::callers::{Caller, Contender, Wait, key};
+use super::callers::{Caller, Contender, Wait, at_once, key};
 use super::memory;
 use super::stats::{at, sorted};
 
@@ -139,13 +139,7 @@ fn cycles(crowd: &mut [Box<dyn Caller>], time: Duration) -> Result<String, Strin
     };
     let spans: Vec<(Instant, Instant)> = match crowd {
         [one] => vec![work(one)?],
-        many => std::thread::scope(|scope| {
-            let threads: Vec<_> = many.iter_mut().map(|c| scope.spawn(|| work(c))).collect();
-            threads
-                .into_iter()
-                .map(|t| t.join().map_err(|_| "a caller panicked".to_owned())?)
-                .collect::<Result<_, _>>()
-        })?,
+        many => at_once(many, |_, caller| work(caller))?,
     };
     let first = spans.iter().map(|s| s.0).min().ok_or("no callers")?;
     let last = spans.iter().map(|s| s.1).max().ok_or("no callers")?;
@@ -218,18 +212,7 @@ fn contend(
         Ok((grants, gave_up, handoffs))
     };
     let begun = Instant::now();
-    let all: Vec<(u64, u64, Vec<f64>)> = std::thread::scope(|scope| {
-        let work = &work;
-        let threads: Vec<_> = rivals
-            .into_iter()
-            .enumerate()
-            .map(|(i, c)| scope.spawn(move || work(i, c)))
-            .collect();
-        threads
-            .into_iter()
-            .map(|t| t.join().map_err(|_| "a caller panicked".to_owned())?)
-            .collect::<Result<_, _>>()
-    })?;
+    let all = at_once(rivals, work)?;
     // Who was granted the lock after the end is not counted, and neither is that time.
     let elapsed = begun.elapsed().min(time);
     let grants: u64 = all.iter().map(|a| a.0).sum();
@@ -248,7 +231,7 @@ fn contend(
 
 fn burst(rivals: Vec<Box<dyn Caller>>, hold: Duration) -> Result<String, String> {
     let together = Barrier::new(rivals.len());
-    let work = |mut caller: Box<dyn Caller>| -> Result<(Instant, Instant, u64), String> {
+    let work = |_, mut caller: Box<dyn Caller>| -> Result<(Instant, Instant, u64), String> {
         together.wait();
         let begun = Instant::now();
         let mut gave_up = 0;
@@ -259,17 +242,7 @@ fn burst(rivals: Vec<Box<dyn Caller>>, hold: Duration) -> Result<String, String>
         caller.release()?;
         Ok((begun, Instant::now(), gave_up))
     };
-    let all: Vec<(Instant, Instant, u64)> = std::thread::scope(|scope| {
-        let work = &work;
-        let threads: Vec<_> = rivals
-            .into_iter()
-            .map(|c| scope.spawn(move || work(c)))
-            .collect();
-        threads
-            .into_iter()
-            .map(|t| t.join().map_err(|_| "a caller panicked".to_owned())?)
-            .collect::<Result<_, _>>()
-    })?;
+    let all = at_once(rivals, work)?;
     let first = all.iter().map(|a| a.0).min().ok_or("no callers")?;
     let last = all.iter().map(|a| a.1).max().ok_or("no callers")?;
     let gave_up: u64 = all.iter().map(|a| a.2).sum();

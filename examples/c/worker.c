@@ -1,15 +1,18 @@
 /* A worker of which only one may run, on whatever machine. It works in steps inside an event loop and stops at once when its lock
- * is lost: the guard's descriptor becomes readable.
+ * is lost: the guard's descriptor becomes readable. On SIGTERM and SIGINT it gives the lock back, so that the next one need not wait
+ * for the lease to end.
  *
  *   ./worker URL STEPS
  *
- * Ends with 0 when it is done, 2 when another one runs already, 3 when it lost its lock.
+ * Ends with 0 when it is done or was told to stop, 2 when another one runs already, 3 when it lost its lock.
  */
 #define _GNU_SOURCE
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
+#include <sys/signalfd.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
@@ -34,6 +37,13 @@ int main(int argc, char **argv) {
   syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
   int result = 1;
 
+  /* The library may not be called from a signal handler: signals are read in the loop. */
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  sigprocmask(SIG_BLOCK, &signals, NULL);
+
   /* Short, so that another machine can take over soon after this one has died. Renewed three times within it. */
   options.ttl_ms = 3000;
 
@@ -53,13 +63,15 @@ int main(int argc, char **argv) {
 
   int loop = epoll_create1(EPOLL_CLOEXEC);
   int timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC);
+  int told = signalfd(-1, &signals, SFD_CLOEXEC);
   int lost = syncguard_guard_lost_fd(guard);
   struct itimerspec every = {{0, 50000000}, {0, 50000000}};
-  if (loop < 0 || timer < 0 || lost < 0 || timerfd_settime(timer, 0, &every, NULL) != 0) {
+  if (loop < 0 || timer < 0 || told < 0 || lost < 0 || timerfd_settime(timer, 0, &every, NULL) != 0) {
     perror("the event loop");
     goto end;
   }
   watch(loop, timer);
+  watch(loop, told);
   watch(loop, lost);
   printf("working with fence %s\n", syncguard_guard_fence(guard));
   fflush(stdout);
@@ -67,11 +79,16 @@ int main(int argc, char **argv) {
   while (steps > 0) {
     struct epoll_event event;
     if (epoll_wait(loop, &event, 1, -1) != 1) {
-      continue; /* a signal */
+      continue; /* stopped and continued */
     }
     if (event.data.fd == lost) {
       printf("lost the lock, stopping\n");
       result = 3;
+      break;
+    }
+    if (event.data.fd == told) {
+      printf("told to stop\n");
+      result = 0;
       break;
     }
     uint64_t ticks;
@@ -86,6 +103,7 @@ int main(int argc, char **argv) {
   /* The descriptor belongs to the guard: out of the loop before the guard is freed. */
   close(loop);
   close(timer);
+  close(told);
   goto end;
 
 trouble:

@@ -109,12 +109,19 @@ func TestForgotten(t *testing.T) {
 			must(t, err)
 			lock(t, own, key)
 			lock(t, own, key+"/watched").Done()
+			// Its context has values that refer to it.
+			task := new(struct{ guard *syncguard.Guard })
+			task.guard, err = own.Lock(context.WithValue(background, valueKey{}, task), key+"/values")
+			must(t, err)
+			if task.guard.Context().Value(valueKey{}) != task {
+				t.Fatal("the values are gone")
+			}
 		}()
 		under := lock(t, client, key+"/context").Context()
 		child, cancel := context.WithCancel(under)
 		eventually(t, "what was forgotten is released", func() bool {
 			collect()
-			return free(t, client, key) && free(t, client, key+"/watched")
+			return free(t, client, key) && free(t, client, key+"/watched") && free(t, client, key+"/values")
 		})
 		if child.Err() != nil || free(t, client, key+"/context") {
 			t.Fatal("somebody works under that lock")

@@ -360,8 +360,8 @@ func TestURLs(t *testing.T) {
 		must(t, client.Close())
 	}
 	for _, option := range []syncguard.Option{
-		syncguard.WithPoolSize(0), syncguard.WithPoolSize(-1), syncguard.WithPoolSize(1), syncguard.WithOperationTimeout(0), syncguard.WithConnectTimeout(-1),
-		syncguard.WithDisposeTimeout(math.MaxInt64), syncguard.WithTLSCAFile("a\x00b"),
+		syncguard.WithPoolSize(0), syncguard.WithPoolSize(-1), syncguard.WithPoolSize(1), syncguard.WithPoolSize(math.MaxInt),
+		syncguard.WithOperationTimeout(0), syncguard.WithConnectTimeout(-1), syncguard.WithDisposeTimeout(math.MaxInt64), syncguard.WithTLSCAFile("a\x00b"),
 	} {
 		if _, err := syncguard.Open("redis://host", option); err == nil {
 			t.Error("an option was accepted")

@@ -135,12 +135,13 @@ static sg_go_answer sg_guard_extend(syncguard_guard *g, int64_t ttl, syncguard_c
 }
 
 // A release, with what cannot be asked after the guard is freed. One that removed the lock was in time, whatever the clock says.
-// One whose lock is gone is freed, if nobody else is inside: `state` is that of its handle.
-static sg_go_released sg_guard_release(syncguard_guard *g, uint64_t *state, uint64_t alone, uint64_t closed, syncguard_cancel *cancel) {
+// One whose lock is gone is freed, if nobody else is inside: `state` is that of its handle. Who comes then finds `expires_at_ms`.
+static sg_go_released sg_guard_release(syncguard_guard *g, uint64_t *state, uint64_t alone, uint64_t closed, int64_t *expires_at_ms,
+                                       syncguard_cancel *cancel) {
   sg_go_released a = {0};
   a.status = syncguard_guard_release(g, cancel, &a.err);
   a.was_lost = a.status != SYNCGUARD_STATUS_OK && syncguard_guard_is_lost(g);
-  a.expires_at_ms = syncguard_guard_expires_at_ms(g);
+  __atomic_store_n(expires_at_ms, syncguard_guard_expires_at_ms(g), __ATOMIC_RELEASE);
   if (a.status >= SYNCGUARD_STATUS_OK && __atomic_compare_exchange_n(state, &alone, closed, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
     a.freed = true;
     syncguard_guard_free(g);
@@ -410,16 +411,11 @@ func cGuardExtend(g cGuard, ttl int64, cancel cCancel) *Error {
 	return answered(a.status, a.err)
 }
 
-type released struct {
-	wasLost, freed bool
-	expires        int64
-}
-
 // cGuardRelease also frees and closes a handle whose lock is gone, if nobody else is inside.
-func cGuardRelease(h *handle, turn uint64, cancel cCancel) (released, *Error) {
+func cGuardRelease(h *handle, turn uint64, expires *int64, cancel cCancel) (wasLost, freed bool, err *Error) {
 	alone := C.uint64_t(turn*oneTurn + oneInside)
-	a := C.sg_guard_release(cGuard(h.ptr), (*C.uint64_t)(&h.state), alone, alone|C.uint64_t(isClosed), cancel)
-	return released{bool(a.was_lost), bool(a.freed), int64(a.expires_at_ms)}, answered(a.status, a.err)
+	a := C.sg_guard_release(cGuard(h.ptr), (*C.uint64_t)(&h.state), alone, alone|C.uint64_t(isClosed), (*C.int64_t)(expires), cancel)
+	return bool(a.was_lost), bool(a.freed), answered(a.status, a.err)
 }
 
 func cGuardFree(g cGuard) { C.syncguard_guard_free(g) }

@@ -145,6 +145,21 @@ func TestLoss(t *testing.T) {
 		is(t, guard.Extend(background, time.Second), syncguard.ErrAbsent, syncguard.ErrLost)
 		is(t, guard.Release(background), syncguard.ErrAbsent, syncguard.ErrLost)
 		is(t, guard.Err(), syncguard.ErrLost)
+
+		// Taken away unnoticed, while others look at it.
+		guard = lock(t, client, key)
+		must(t, client.Release(background, guard.LockID()))
+		looking := make(chan struct{})
+		go func() {
+			defer close(looking)
+			for guard.Err() == nil {
+				_ = guard.Remaining()
+			}
+		}()
+		is(t, guard.Release(background), syncguard.ErrAbsent, syncguard.ErrLost)
+		<-looking
+		is(t, guard.Err(), syncguard.ErrLost)
+		is(t, guard.Release(background), syncguard.ErrAbsent, syncguard.ErrLost)
 	})
 }
 

@@ -17,6 +17,9 @@
 // pinned to one core, or has a quota of one, gets 1 from Go and should set 2 or more. At most [WithPoolSize] calls that take locks, and
 // as many others, are in C at once, per client; who comes then waits in Go.
 //
+// Callbacks run on threads of the library. One that panics is reported on stderr and nothing else happens; one that calls
+// runtime.Goexit, as FailNow of the package testing does, ends the program: Go allows that on its own threads only.
+//
 // Never promised: fairness between processes, exactly-once, and safety without a check of the fence at the resource when a holder is
 // paused past its ttl.
 //

@@ -16,3 +16,17 @@ func Watch(ctx context.Context) (stop, trigger func()) {
 	w := watch(ctx, time.Time{})
 	return w.stop, w.trigger
 }
+
+// Crowd lets the guard's next call wait in vain for the other calls of its client, until what it gives is called.
+func (g *Guard) Crowd() (end func()) {
+	slots := g.g.giving
+	for i := int32(0); i < slots.size; i++ {
+		slots.enter(context.Background(), time.Time{}, Forever)
+	}
+	g.g.operationTimeout = time.Millisecond
+	return func() {
+		for i := int32(0); i < slots.size; i++ {
+			slots.leave()
+		}
+	}
+}

@@ -3,6 +3,7 @@ package syncguard
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unsafe"
 )
@@ -17,7 +18,8 @@ import (
 type Guard struct{ g *guard }
 
 type guard struct {
-	leash              *leash
+	// leash is let go of with the lock: it may be another guard's next, which must not live as long as somebody keeps this one.
+	leash              atomic.Pointer[leash]
 	turn               uint64
 	key, lockID, fence string
 	loss               *loss
@@ -37,10 +39,11 @@ func newGuard(c *client, grant granted, l *loss, id uintptr, values context.Cont
 		Guard
 		guard
 	}{guard: guard{
-		leash: leash, turn: leash.handle.open(unsafe.Pointer(grant.guard)),
-		key: grant.key, lockID: grant.lockID, fence: grant.fence,
+		turn: leash.handle.open(unsafe.Pointer(grant.guard)),
+		key:  grant.key, lockID: grant.lockID, fence: grant.fence,
 		loss: l, giving: c.giving, operationTimeout: c.operationTimeout, values: values,
 	}}
+	made.guard.leash.Store(leash)
 	made.Guard.g = &made.guard
 	return &made.Guard
 }
@@ -74,21 +77,21 @@ func (g *Guard) ExpiresAt() time.Time {
 	if g == nil || g.g == nil {
 		return time.Time{}
 	}
-	p := g.enter()
+	leash, p := g.enter()
 	if p == nil {
-		return unixMilli(g.g.loss.expires.Load())
+		return unixMilli(atomic.LoadInt64(&g.g.loss.expires))
 	}
-	defer g.g.leash.leave()
+	defer leash.leave()
 	return unixMilli(cExpiresAt(p))
 }
 
 // Remaining is how much longer this process may count on the lock, by its own monotonic clock; 0 once lost or released.
 func (g *Guard) Remaining() time.Duration {
-	p := g.enter()
+	leash, p := g.enter()
 	if p == nil {
 		return 0
 	}
-	defer g.g.leash.leave()
+	defer leash.leave()
 	return time.Duration(cRemaining(p)) * time.Millisecond
 }
 
@@ -110,17 +113,20 @@ func (g *Guard) Err() error {
 	if err := l.why(); err != nil {
 		return err
 	}
-	if p := g.enter(); p != nil {
-		defer g.g.leash.leave()
-		if cIsLost(p) {
-			l.end(&lostError{})
-		}
+	leash, p := g.enter()
+	if p == nil {
+		return orReleased(l.why())
+	}
+	defer leash.leave()
+	if cIsLost(p) {
+		l.end(&lostError{})
 	}
 	return l.why()
 }
 
 // Context ends with the guard: when the lock is lost, or released. It has the values of the context given to Lock, but not its end,
-// which was for the wait. From Go 1.20 on context.Cause tells ErrLost from ErrReleased. The guard stays alive as long as it does.
+// which was for the wait. From Go 1.20 on context.Cause tells ErrLost from ErrReleased. The guard stays alive as long as it does, or
+// a context that was made from it and not cancelled.
 func (g *Guard) Context() context.Context {
 	if g == nil || g.g == nil {
 		ctx, cancel := context.WithCancel(context.Background())
@@ -130,23 +136,24 @@ func (g *Guard) Context() context.Context {
 	g.g.mu.Lock()
 	defer g.g.mu.Unlock()
 	if g.g.context == nil {
-		g.g.context, _ = g.g.loss.under(values{g.g.values})
+		// Without the values: what the library refers to must not refer to the guard, and they may.
+		g.g.context, _ = g.g.loss.under(context.Background())
 	}
 	return guardContext{g.g.context, g.g}
 }
 
-// values is a context without its end.
-type values struct{ from context.Context }
-
-func (values) Deadline() (time.Time, bool) { return time.Time{}, false }
-func (values) Done() <-chan struct{}       { return nil }
-func (values) Err() error                  { return nil }
-func (v values) Value(key any) any         { return v.from.Value(key) }
-
-// guardContext keeps its guard from the collector.
+// guardContext is the end of a guard with the values of another context. It keeps its guard from the collector.
 type guardContext struct {
 	context.Context
 	guard *guard
+}
+
+// Value asks the end first: that is how the package context finds what to cancel.
+func (c guardContext) Value(key any) any {
+	if value := c.Context.Value(key); value != nil {
+		return value
+	}
+	return c.guard.values.Value(key)
 }
 
 // Extend sets the lease to ttl from now, and renews with that from now on. Less than what remains shortens it. ErrAbsent if the
@@ -159,11 +166,11 @@ func (g *Guard) Extend(ctx context.Context, ttl time.Duration) error {
 	if err != nil {
 		return err
 	}
-	p := g.enter()
+	leash, p := g.enter()
 	if p == nil {
 		return absent(g.Err())
 	}
-	defer g.g.leash.leave()
+	defer leash.leave()
 	failed := g.g.giving.bounded(ctx, g.g.operationTimeout, func(token cCancel) *Error { return cGuardExtend(p, ms, token) })
 	if failed != nil && failed.Code == Absent {
 		return absent(g.Err())
@@ -175,8 +182,9 @@ func (g *Guard) Extend(ctx context.Context, ttl time.Duration) error {
 // errors.Is also finds ErrLost or ErrReleased.
 //
 // A context that has ended does not keep the lock from being released: one that had ended before is ignored, one that ends
-// meanwhile ends the call, with the context's error, and the release goes on in the background. After any other error Release may
-// be called again; the lock may be held until its ttl has passed.
+// meanwhile ends the call, with the context's error, and the release goes on in the background. So it does after the ErrRateLimited
+// of a call that had to wait too long for other calls of the client. After any other error Release may be called again; the lock may
+// be held until its ttl has passed.
 func (g *Guard) Release(ctx context.Context) error {
 	if g == nil || g.g == nil {
 		return errNoGuard
@@ -184,16 +192,20 @@ func (g *Guard) Release(ctx context.Context) error {
 	if ctx == nil || ctx.Err() != nil {
 		ctx = context.Background()
 	}
-	if g.enter() == nil {
+	leash, p := g.enter()
+	if p == nil {
 		return absent(g.Err())
 	}
 	l := g.g.loss
-	var freed bool
+	var tried, freed bool
 	failed := g.g.giving.bounded(ctx, g.g.operationTimeout, func(token cCancel) *Error {
-		a, err := cGuardRelease(&g.g.leash.handle, g.g.turn, token)
-		freed = a.freed
-		l.expires.Store(a.expires)
-		if a.wasLost {
+		tried = true
+		l.releasing.Add(1)
+		var wasLost bool
+		var err *Error
+		wasLost, freed, err = cGuardRelease(&leash.handle, g.g.turn, &l.expires, token)
+		// If no other Release can have removed it, and none did before, somebody else has.
+		if wasLost || err != nil && err.Code == Absent && l.releasing.Load() == 1 {
 			l.end(&lostError{})
 		}
 		return err
@@ -201,18 +213,23 @@ func (g *Guard) Release(ctx context.Context) error {
 	before := l.why()
 	// Not earlier: ctx may be the guard's own, and must not end its release.
 	l.end(ErrReleased)
+	if tried {
+		l.releasing.Add(-1)
+	}
 	switch {
 	case freed:
-		g.g.leash.again()
+		g.g.leash.Store(nil)
+		leash.again()
 	case failed == nil || failed.Code == Absent:
-		g.g.leash.close(g.g.turn, false)
-		g.g.leash.leave()
-	case failed.Code == Aborted:
-		// Freeing it releases it, without the context.
-		g.g.abandon()
-		g.g.leash.leave()
+		leash.close(g.g.turn, false)
+		leash.leave()
+	case failed.Code == Aborted || !tried:
+		// Freeing it releases it, without the context. Without that one that was not tried would be renewed for ever.
+		atomic.StoreInt64(&l.expires, cExpiresAt(p))
+		leash.close(g.g.turn, true)
+		leash.leave()
 	default:
-		g.g.leash.leave()
+		leash.leave()
 	}
 	switch {
 	case failed == nil:
@@ -224,18 +241,35 @@ func (g *Guard) Release(ctx context.Context) error {
 }
 
 // abandon releases it in the background, unless that was done.
-func (g *guard) abandon() { g.leash.close(g.turn, true) }
-
-func (g *Guard) enter() cGuard {
-	if g == nil || g.g == nil {
-		return nil
+func (g *guard) abandon() {
+	if leash := g.leash.Load(); leash != nil {
+		leash.close(g.turn, true)
 	}
-	return cGuard(g.g.leash.handle.enter(g.g.turn))
+}
+
+// enter gives the C guard until leash.leave, or nil if it is closed or never was.
+func (g *Guard) enter() (*leash, cGuard) {
+	if g == nil || g.g == nil {
+		return nil, nil
+	}
+	leash := g.g.leash.Load()
+	if leash == nil {
+		return nil, nil
+	}
+	return leash, cGuard(leash.handle.enter(g.g.turn))
+}
+
+// orReleased is why a guard is over that was found closed. Who has just released it may not have said so yet.
+func orReleased(why error) error {
+	if why == nil {
+		return ErrReleased
+	}
+	return why
 }
 
 // absent is the error of a call that found the lock gone.
 func absent(why error) error {
-	return &Error{Code: Absent, Message: "the lock is no longer held", cause: why}
+	return &Error{Code: Absent, Message: "the lock is no longer held", cause: orReleased(why)}
 }
 
 var (

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// leash is what a guard holds its C guard by, and what the collector finds when the guard was forgotten: nothing but guards refers
-// to one that is in use, and it must not refer to them. Used again and again, because a finalizer is dear to set and to take back;
-// a guard that has had its turn no longer gets in.
+// leash is what a guard holds its C guard by, and what the collector finds when the guard was forgotten: nothing but its guard refers
+// to one that is in use, and it must not refer to that. Used again and again, because a finalizer is dear to set and to take back;
+// a guard that has had its turn lets go of it, and who still has it in hand no longer gets in.
 type leash struct {
 	handle handle
 	loss   *loss
@@ -53,9 +53,6 @@ func (l *leash) free(last gone) {
 
 // dispose gives the C guard back. One that was released sends nothing; else its release is bounded by the dispose timeout.
 func (l *leash) dispose(p cGuard) {
-	if l.loss.expires.Load() == 0 {
-		l.loss.expires.Store(cExpiresAt(p))
-	}
 	cGuardFree(p)
 	l.forget()
 }

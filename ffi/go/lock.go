@@ -74,13 +74,17 @@ func (c *Client) Do(ctx context.Context, key string, work func(ctx context.Conte
 	under, let := guard.g.loss.under(ctx)
 	defer func() {
 		let()
-		lost := guard.Err()
+		// It compares the clock, to which a guard that is being released no longer looks.
+		_ = guard.Err()
 		released := guard.Release(context.Background())
-		switch {
-		case released == nil:
-		case errors.Is(released, ErrLost), errors.Is(released, ErrAbsent) && !errors.Is(lost, ErrReleased):
+		// Whatever became of the release: without its store a lock is lost, and cannot be released.
+		if lost := guard.Err(); errors.Is(lost, ErrLost) {
+			if err == nil {
+				err = errors.Unwrap(lost)
+			}
 			err = &lostError{err}
-		case !errors.Is(released, ErrAbsent):
+		}
+		if released != nil && !errors.Is(released, ErrAbsent) {
 			// Freeing it tries once more and reports.
 			guard.g.abandon()
 		}

@@ -9,11 +9,14 @@ import (
 // loss is how a guard ended, once. The library finds it by its id; it must not refer to the guard, or a forgotten one would never
 // be collected.
 type loss struct {
+	// expires is when the lease ends, for who cannot ask the C guard any more; set before that is closed. C changes it too, so it is a
+	// plain number; first, for 32-bit machines.
+	expires      int64
 	releaseError func(ReleaseError)
 	// bell is for the wait before the grant: one id serves both.
 	bell bell
-	// expires is when the lease ended, for a guard that was freed.
-	expires atomic.Int64
+	// releasing counts the Releases that are in the library, or have not yet said how the guard ended.
+	releasing atomic.Int32
 
 	mu      sync.Mutex
 	err     error

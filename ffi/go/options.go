@@ -101,7 +101,7 @@ func text(name, value string, field func(*clientOptions) **string) Option {
 // in the library at once, and so how many threads Go starts for them.
 func WithPoolSize(n int) Option {
 	return func(o *clientOptions) {
-		if n < 1 || int64(n) > math.MaxUint32 {
+		if n < 1 || n >= math.MaxInt32 {
 			o.refuse(invalid("the pool size is not a number of connections"))
 			return
 		}

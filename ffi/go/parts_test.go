@@ -2,6 +2,7 @@ package syncguard
 
 import (
 	"context"
+	"errors"
 	"math/rand"
 	"sync"
 	"sync/atomic"
@@ -38,6 +39,17 @@ func TestHandleTurns(t *testing.T) {
 	}
 	if last := h.leave(); last != (gone{unsafe.Pointer(&b), true}) {
 		t.Fatal("the last one out frees, as the first one to close said")
+	}
+}
+
+// Another one has freed the C guard and not yet come to say so.
+func TestReleasedThisMoment(t *testing.T) {
+	g := &Guard{&guard{loss: new(loss)}}
+	g.g.leash.Store(&leash{handle: handle{state: isClosed}})
+	for _, err := range []error{g.Err(), g.Release(context.Background()), g.Extend(context.Background(), time.Second)} {
+		if !errors.Is(err, ErrReleased) {
+			t.Error(err)
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package syncguard_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -37,12 +38,23 @@ func TestAReleasedGuardDoesNotReachTheNext(t *testing.T) {
 			old = old[1:]
 		}
 	}
-	// What served before is released too when it is forgotten.
+}
+
+// What served before is released too when it is forgotten, also while somebody keeps the guards that it served.
+func TestAKeptGuardKeepsNoOther(t *testing.T) {
+	client := open(t, sqliteURL(t))
+	var kept []*syncguard.Guard
+	for i := 0; i < 20; i++ {
+		guard := lock(t, client, "k")
+		must(t, guard.Release(background))
+		kept = append(kept, guard)
+	}
 	lock(t, client, "forgotten")
 	eventually(t, "what was forgotten is released", func() bool {
 		collect()
 		return free(t, client, "forgotten")
 	})
+	runtime.KeepAlive(kept)
 }
 
 // Of many who release one guard at once exactly one does, and the others learn it; meanwhile others get guards of their own.
@@ -50,6 +62,7 @@ func TestManyReleaseOne(t *testing.T) {
 	client := open(t, sqliteURL(t))
 	for i := 0; i < 50; i++ {
 		guard, other := lock(t, client, "k"), lock(t, client, "other")
+		granted := guard.ExpiresAt()
 		var group sync.WaitGroup
 		var done atomic.Int32
 		for j := 0; j < 8; j++ {
@@ -59,10 +72,15 @@ func TestManyReleaseOne(t *testing.T) {
 				switch err := guard.Release(background); {
 				case err == nil:
 					done.Add(1)
-				case !errors.Is(err, syncguard.ErrAbsent):
+				case !errors.Is(err, syncguard.ErrAbsent) || !errors.Is(err, syncguard.ErrReleased):
 					t.Error(err)
 				}
-				_, _ = guard.Remaining(), guard.ExpiresAt()
+				if err := guard.Err(); !errors.Is(err, syncguard.ErrReleased) {
+					t.Error(err)
+				}
+				if at := guard.ExpiresAt(); guard.Remaining() != 0 || at.Before(granted) {
+					t.Errorf("it ended at %s, and has %s left", at, guard.Remaining())
+				}
 				next, err := client.Lock(background, "next"+strconv.Itoa(j))
 				if err != nil {
 					t.Error(err)
@@ -105,4 +123,20 @@ func TestALateCancelHitsNobodyElse(t *testing.T) {
 		_, err := client.IsLocked(ctx, "k")
 		must(t, err)
 	}
+}
+
+// A Release that found no slot has not ended the renewal: it is made up for.
+func TestAReleaseInTheCrowd(t *testing.T) {
+	client := open(t, sqliteURL(t))
+	guard := lock(t, client, "k")
+	granted := guard.ExpiresAt()
+	end := guard.Crowd()
+	is(t, guard.Release(background), syncguard.ErrRateLimited)
+	is(t, guard.Err(), syncguard.ErrReleased)
+	if at := guard.ExpiresAt(); at.Before(granted) {
+		t.Errorf("its lease ends at %s", at)
+	}
+	end()
+	eventually(t, "it is released", func() bool { return free(t, client, "k") })
+	is(t, guard.Release(background), syncguard.ErrAbsent, syncguard.ErrReleased)
 }

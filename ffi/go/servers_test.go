@@ -1,6 +1,7 @@
 package syncguard_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -142,6 +143,32 @@ func TestRedisInTrouble(t *testing.T) {
 		})
 		must(t, lock(t, client, "k").Release(background))
 	})
+}
+
+// The work is told of the loss, and the caller too, though the release cannot reach the store either.
+func TestDoWhenTheStoreIsGone(t *testing.T) {
+	for _, silent := range []bool{true, false} {
+		server := startRedis(t)
+		quiet := syncguard.WithReleaseErrors(func(syncguard.ReleaseError) {})
+		client := open(t, server.url(), quiet)
+		err := client.Do(background, "k", func(ctx context.Context, _ *syncguard.Guard) error {
+			server.stop()
+			select {
+			case <-ctx.Done():
+			case <-time.After(patience):
+				t.Error("nobody noticed")
+			}
+			is(t, cause(ctx), syncguard.ErrLost)
+			if silent {
+				return nil
+			}
+			return ctx.Err()
+		}, syncguard.WithTTL(time.Second))
+		is(t, err, syncguard.ErrLost)
+		if !silent {
+			is(t, err, context.Canceled)
+		}
+	}
 }
 
 // 39: a server that reads its snapshot.

@@ -61,7 +61,6 @@ typedef struct {
   int32_t status;
   syncguard_error *err;
   bool was_lost, freed;
-  int64_t expires_at_ms;
 } sg_go_released;
 
 /* What callbacks a client has: bits of `hooks`. */

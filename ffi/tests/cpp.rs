@@ -43,7 +43,11 @@ fn as_cpp20_with_sanitizers() {
 fn the_header_compiles_alone() {
     let dir = scratch();
     let file = dir.path().join("alone.cpp");
-    std::fs::write(&file, "#include <syncguard.hpp>\n").expect("a source file");
+    // Options left out draw no warning.
+    let text = "#include <syncguard.hpp>\n#if __cplusplus >= 202002L\n\
+        const syncguard::lock_options lock{.ttl = syncguard::forever};\n\
+        const syncguard::client_options client{.pool_size = 2};\n#endif\n";
+    std::fs::write(&file, text).expect("a source file");
     for std in ["-std=c++17", "-std=c++20"] {
         succeed(
             Command::new("g++")

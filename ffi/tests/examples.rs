@@ -5,7 +5,7 @@ mod support;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use support::worker::stops_when_robbed;
+use support::worker::{stops_when_robbed, stops_when_told};
 use support::{C99, compile, root, scratch, succeed};
 
 const CPP: &[&str] = &["-std=c++17", "-Wall", "-Wextra", "-pedantic", "-Werror"];
@@ -64,7 +64,7 @@ fn fenced_write() {
     }
 }
 
-/// Alone it ends its work; a second one does not start; when its lock is taken away it stops.
+/// Alone it ends its work; a second one does not start; when its lock is taken away, or it is told to, it stops.
 #[test]
 fn worker() {
     for language in ["c", "cpp"] {
@@ -74,5 +74,6 @@ fn worker() {
         succeed(Command::new(&program).args([&url, "2"]), "a short worker");
 
         stops_when_robbed(&program, &url);
+        stops_when_told(&program, &url);
     }
 }

@@ -19,24 +19,21 @@ use std::time::{Duration, Instant};
 use postgres::Server;
 use redis::RedisServer;
 use support::programs::program;
-use support::worker::stops_when_robbed;
-use support::{include, library, root, run, scratch, succeed};
+use support::worker::{stops_when_robbed, stops_when_told};
+use support::{cgo, go_quoted, include, library, root, run, scratch, succeed};
 
 /// Without pkg-config: the header and the library are those of this checkout.
 const TAG: &str = "-tags=syncguard_nopkgconfig";
 
 fn go(module: &str, args: &[&str]) -> Command {
-    let library = library().display();
     let mut go = Command::new(std::env::var_os("GO").unwrap_or_else(|| "go".into()));
     go.current_dir(root().join(module))
         .args(args)
-        .env("CGO_ENABLED", "1")
-        .env("CGO_CFLAGS", format!("-I{}", include().display()))
-        .env("CGO_LDFLAGS", format!("-L{library} -Wl,-rpath,{library}"))
         // Nothing is fetched: the standard library is all it needs.
         .env("GOFLAGS", "-mod=mod")
         .env("GOPROXY", "off")
         .env("GOTOOLCHAIN", "local");
+    cgo(&mut go);
     go
 }
 
@@ -99,11 +96,17 @@ fn race() {
 fn pkg_config() {
     let dir = scratch();
     let template = std::fs::read_to_string(root().join("ffi/pkg/syncguard.pc.in")).expect("a file");
-    let library = library().display().to_string();
+    // With spaces, which the file must quote. Not the paths themselves: Go refuses a `$` in what pkg-config says.
+    let [library, headers] =
+        [("the library", library()), ("the headers", &include())].map(|(name, place)| {
+            let link = dir.path().join(name);
+            std::os::unix::fs::symlink(place, &link).expect("a link");
+            link.display().to_string()
+        });
     let pc = template
         .replace("@PREFIX@", "/usr")
         .replace("@LIBDIR@", &library)
-        .replace("@PC_INCLUDEDIR@", &include().display().to_string())
+        .replace("@PC_INCLUDEDIR@", &headers)
         .replace("@VERSION@", env!("CARGO_PKG_VERSION"))
         .replace("@LIBS_PRIVATE@", "");
     std::fs::write(dir.path().join("syncguard.pc"), pc).expect("a file");
@@ -112,7 +115,7 @@ fn pkg_config() {
         .arg(dir.path().join("worker"))
         .arg("./worker")
         .env_remove("CGO_CFLAGS")
-        .env("CGO_LDFLAGS", format!("-Wl,-rpath,{library}"))
+        .env("CGO_LDFLAGS", go_quoted(&format!("-Wl,-rpath,{library}")))
         .env("PKG_CONFIG_PATH", dir.path());
     ends_well(build, "go build");
     let url = format!("sqlite:{}", dir.path().join("locks.db").display());
@@ -122,7 +125,7 @@ fn pkg_config() {
     );
 }
 
-/// Alone it ends its work; a second one does not start; when its lock is taken away it stops.
+/// Alone it ends its work; a second one does not start; when its lock is taken away, or it is told to, it stops.
 #[test]
 fn example() {
     let dir = scratch();
@@ -136,6 +139,7 @@ fn example() {
     );
 
     stops_when_robbed(&program, &url);
+    stops_when_told(&program, &url);
 }
 
 /// A Go program, a C program and this one contend for one key: no overlap, and the fences grow in the order of the holds.

@@ -9,7 +9,8 @@ use std::sync::OnceLock;
 
 use support::{as_outside, features, library, root, scratch, succeed};
 
-const PREFIX: &str = "/opt/syncguard";
+/// With a space: what is installed must not care.
+const PREFIX: &str = "/opt/sync guard";
 
 /// The installed tree: staged, so that nothing outside the test's own directory is touched.
 fn stage() -> &'static Path {
@@ -19,23 +20,23 @@ fn stage() -> &'static Path {
             let stage = scratch();
             let profile = library();
             let release = profile.file_name().is_some_and(|p| p == "release");
+            // Make takes a `$` for a variable's.
+            let set = |name: &str, value: &str| format!("{name}={}", value.replace('$', "$$"));
+            let target = profile.parent().expect("the target directory");
             let mut make = Command::new("make");
             as_outside(&mut make);
             succeed(
                 make.current_dir(root())
                     .args(["-f", "ffi/ffi.mk", "install"])
-                    .arg(format!("PREFIX={PREFIX}"))
-                    .arg(format!("DESTDIR={}", stage.path().display()))
-                    .arg(format!(
-                        "PROFILE={}",
-                        if release { "release" } else { "dev" }
+                    .arg(set("PREFIX", PREFIX))
+                    .arg(set("DESTDIR", &stage.path().display().to_string()))
+                    .arg(set("PROFILE", if release { "release" } else { "dev" }))
+                    .arg(set("CARGO", &format!("'{}'", env!("CARGO"))))
+                    .arg(set(
+                        "FFI_CARGO_FLAGS",
+                        &format!("--quiet {}", features().join(" ")),
                     ))
-                    .arg(format!("CARGO={}", env!("CARGO")))
-                    .arg(format!("FFI_CARGO_FLAGS=--quiet {}", features().join(" ")))
-                    .arg(format!(
-                        "CARGO_TARGET_DIR={}",
-                        profile.parent().expect("the target directory").display()
-                    ))
+                    .arg(set("CARGO_TARGET_DIR", &target.display().to_string()))
                     .env_remove("MAKEFLAGS"),
                 "make install",
             );
@@ -58,10 +59,24 @@ fn pkg_config(args: &[&str]) -> Vec<String> {
             .env("PKG_CONFIG_SYSROOT_DIR", stage()),
         "pkg-config",
     );
-    String::from_utf8_lossy(&output.stdout)
-        .split_whitespace()
-        .map(str::to_owned)
-        .collect()
+    words(&String::from_utf8_lossy(&output.stdout))
+}
+
+/// The words of pkg-config's answer, which are quoted as for a shell: a backslash stands before what would end a word.
+fn words(text: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut word = String::new();
+    let mut letters = text.chars();
+    while let Some(letter) = letters.next() {
+        match letter {
+            ' ' | '\n' => words.push(std::mem::take(&mut word)),
+            '\\' => word.extend(letters.next()),
+            other => word.push(other),
+        }
+    }
+    words.push(word);
+    words.retain(|word| !word.is_empty());
+    words
 }
 
 fn url(dir: &Path) -> String {
@@ -113,7 +128,7 @@ fn the_static_library_defines_our_names_only() {
     );
     let names: Vec<String> = String::from_utf8_lossy(&output.stdout)
         .lines()
-        .filter(|line| line.contains(' '))
+        .filter(|line| line.contains(' ') && !line.ends_with(':'))
         .map(|line| line.split(' ').next().unwrap_or_default().to_owned())
         .collect();
     assert!(names.len() > 40, "{names:?}");
@@ -148,14 +163,20 @@ fn with_pkg_config_from_an_empty_directory() {
 #[test]
 fn with_cmake_from_an_empty_directory() {
     let dir = scratch();
+    // CMake itself cannot build sources in a directory with an apostrophe.
+    let checkout = dir.path().join("checkout");
+    std::os::unix::fs::symlink(root(), &checkout).expect("a link");
     succeed(
         Command::new("cmake")
             .arg("-S")
-            .arg(root().join("ffi/tests/install"))
+            .arg(checkout.join("ffi/tests/install"))
             .arg("-B")
             .arg(dir.path())
             .arg(format!("-DCMAKE_PREFIX_PATH={}", tree().display()))
-            .arg(format!("-DEXAMPLES={}", root().join("examples").display())),
+            .arg(format!(
+                "-DEXAMPLES={}",
+                checkout.join("examples").display()
+            )),
         "cmake",
     );
     succeed(

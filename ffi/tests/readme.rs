@@ -5,7 +5,7 @@ mod support;
 use std::path::PathBuf;
 use std::process::Command;
 
-use support::{C99, compile, include, library, root, scratch, succeed};
+use support::{C99, cgo, compile, root, scratch, succeed};
 
 /// The code of the README in one language.
 fn snippets(language: &str) -> Vec<String> {
@@ -60,25 +60,22 @@ fn cpp() {
 
 #[test]
 fn go() {
-    let library = library().display();
     for snippet in snippets("go") {
         let dir = scratch();
         let module = "github.com/syncguard/syncguard/ffi/go";
         let path = root().join("ffi/go");
         let text = format!(
-            "module readme\n\ngo 1.19\n\nrequire {module} v0.0.0\n\nreplace {module} => {}\n",
-            path.display()
+            "module readme\n\ngo 1.19\n\nrequire {module} v0.0.0\n\nreplace {module} => {:?}\n",
+            path.display().to_string()
         );
         std::fs::write(dir.path().join("go.mod"), text).expect("a module");
         std::fs::write(dir.path().join("main.go"), snippet).expect("a source");
         let mut go = Command::new("go");
         go.current_dir(dir.path())
             .args(["run", "-tags=syncguard_nopkgconfig", "."])
-            .env("CGO_ENABLED", "1")
-            .env("CGO_CFLAGS", format!("-I{}", include().display()))
-            .env("CGO_LDFLAGS", format!("-L{library} -Wl,-rpath,{library}"))
             .env("GOFLAGS", "-mod=mod")
             .env("GOPROXY", "off");
+        cgo(&mut go);
         let output = succeed(&mut go, "the README's program");
         assert_eq!(
             String::from_utf8_lossy(&output.stdout),

@@ -83,6 +83,27 @@ impl PostgresBackend {
         let ear = Ear::new(pid, options.connect_timeout, Box::new(dial));
         Ok(Self(inner, ear))
     }
+
+    /// The SQL that [`setup_schema`](Backend::setup_schema) would run on an empty database, for people who read and run such
+    /// things themselves: one transaction that creates the tables and functions with the names in `options`, in their schema
+    /// (created too) or in `public`. It fails if they are there. [`check`](Backend::check) then says whether all is well.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for names that cannot be right.
+    ///
+    /// ```
+    /// use syncguard::{ClientOptions, PostgresBackend};
+    ///
+    /// let sql = PostgresBackend::schema_sql(&ClientOptions::new().schema("app"))?;
+    /// assert!(sql.contains(r#"CREATE TABLE "app"."syncguard_locks""#));
+    /// # Ok::<(), syncguard::LockError>(())
+    /// ```
+    pub fn schema_sql(options: &ClientOptions) -> Result<String, LockError> {
+        let names = sessions::table_names(options)?;
+        let named = names.schema.as_deref();
+        let sql = sql::Sql::new(named.unwrap_or("public"), &names);
+        Ok(setup::script(&sql, named.is_some()))
+    }
 }
 
 impl Inner {

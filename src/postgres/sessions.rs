@@ -30,14 +30,18 @@ pub(crate) struct Sessions {
     connect_timeout: Duration,
 }
 
+pub(crate) fn table_names(options: &ClientOptions) -> Result<TableNames, LockError> {
+    TableNames::new(
+        options.schema.as_deref(),
+        options.table_name.as_deref(),
+        options.fence_table_name.as_deref(),
+    )
+}
+
 impl Sessions {
     pub(crate) fn new(url: &str, options: &ClientOptions) -> Result<Self, LockError> {
         let dsn = Dsn::parse(url)?;
-        let names = TableNames::new(
-            options.schema.as_deref(),
-            options.table_name.as_deref(),
-            options.fence_table_name.as_deref(),
-        )?;
+        let names = table_names(options)?;
         let sql = OnceLock::new();
         if let Some(schema) = &names.schema {
             let _ = sql.set(Sql::new(schema, &names));

@@ -164,3 +164,27 @@ pub(crate) fn create(
     script.push("COMMIT".to_owned());
     connection.script(&script.join(";\n"), limits)
 }
+
+/// All of it for an empty database, to be read and run by people.
+pub(crate) fn script(sql: &Sql, create_schema: bool) -> String {
+    let mut script = vec!["BEGIN".to_owned(), PLAIN_PATH.to_owned()];
+    if create_schema {
+        script.push(format!(
+            "CREATE SCHEMA IF NOT EXISTS {}",
+            quote(&sql.schema)
+        ));
+    }
+    script.extend([
+        sql.create_locks.clone(),
+        sql.create_expiry_index.clone(),
+        sql.create_fences.clone(),
+    ]);
+    script.extend(sql.functions.iter().map(|f| f.create.clone()));
+    script.push("COMMIT".to_owned());
+    let mut text = String::new();
+    for statement in script {
+        text.push_str(statement.trim());
+        text.push_str(";\n");
+    }
+    text
+}

@@ -19,6 +19,9 @@ use crate::net::{Endpoint, Socket};
 /// A server that asks for more rounds than this wants our processor, not our proof.
 const MAX_SCRAM_ROUNDS: u32 = 1_000_000;
 
+/// Other servers wait for the end of a line, or of a message as long as ours seems to say.
+const STRANGER: &str = "it may be no Postgres server";
+
 /// What cancels a query of a session.
 #[derive(Clone, Debug)]
 pub(crate) struct CancelKey {
@@ -66,7 +69,7 @@ fn ask_for_tls(dsn: &Dsn, socket: &mut Socket, limits: &Limits<'_>) -> Result<bo
     let mut answer = [0; 1];
     socket
         .read(&mut answer, limits)
-        .map_err(LockError::nothing_applied)?;
+        .map_err(|e| e.nothing_applied().if_silent(STRANGER))?;
     match answer[0] {
         b'S' => Ok(true),
         b'N' if dsn.ssl == SslMode::Prefer => Ok(false),
@@ -96,9 +99,13 @@ impl Session<'_> {
         frontend::startup_message(parameters, &mut out).map_err(unsendable)?;
         self.channel.send(&out, limits)?;
         let mut key = None;
-        let mut bound = false;
+        let (mut bound, mut heard) = (false, false);
         loop {
-            match self.next(limits)? {
+            let message = self
+                .next(limits)
+                .map_err(|e| if heard { e } else { e.if_silent(STRANGER) })?;
+            heard = true;
+            match message {
                 Message::AuthenticationOk => {
                     if self.dsn.binding == Binding::Require && !bound {
                         return Err(denied(

@@ -151,9 +151,9 @@ mod imp {
     use crate::sqlite::url::beside;
 
     /// Where SQLite locks: part of its file format.
-    const PENDING: (i64, i64) = (0x4000_0000, 1);
-    const SHARED: (i64, i64) = (0x4000_0002, 510);
-    const DEAD_MAN_SWITCH: (i64, i64) = (128, 1);
+    const PENDING: (libc::off_t, libc::off_t) = (0x4000_0000, 1);
+    const SHARED: (libc::off_t, libc::off_t) = (0x4000_0002, 510);
+    const DEAD_MAN_SWITCH: (libc::off_t, libc::off_t) = (128, 1);
     const PAGE: u64 = 4096;
 
     pub(super) fn take_locks(
@@ -217,7 +217,11 @@ mod imp {
             && set(index, read, DEAD_MAN_SWITCH)?)
     }
 
-    fn set(file: &File, kind: libc::c_int, (start, len): (i64, i64)) -> io::Result<bool> {
+    fn set(
+        file: &File,
+        kind: libc::c_int,
+        (start, len): (libc::off_t, libc::off_t),
+    ) -> io::Result<bool> {
         let lock = libc::flock {
             l_type: kind as libc::c_short,
             l_whence: libc::SEEK_SET as libc::c_short,

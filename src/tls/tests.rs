@@ -414,6 +414,21 @@ fn a_silent_session_ends_by_the_deadline() {
 }
 
 #[test]
+fn who_answers_no_handshake_may_speak_no_tls() {
+    let authority = Authority::new();
+    let tls = authority.tls(Verify::Full);
+    // A busy machine may need all of the time to send its part.
+    assert!((0..50).any(|_| {
+        let mut socket = connect(|mut tcp| drop(tcp.read_to_end(&mut Vec::new())));
+        let error = socket
+            .encrypt(&tls, "localhost", &within(SHORT))
+            .expect_err("silence");
+        assert_eq!(error.code(), ErrorCode::NetworkTimeout, "{error:?}");
+        error.message().contains("may not speak TLS")
+    }));
+}
+
+#[test]
 fn roots_that_cannot_be_used_are_the_callers_fault_and_not_kept() {
     let authority = Authority::new();
     let config = authority.sign(|_| {});

@@ -1,10 +1,10 @@
 // A worker of which only one may run: worker [URL [STEPS]].
 //
-// It works under the lock with Do. The context that its work gets ends on an interrupt and when the lock is lost, so all it needs is
-// what every Go program does anyway: stop when the context is done. The fence goes with every write, for a resource that refuses an
+// It works under the lock with Do. The context that its work gets ends on SIGTERM, SIGINT and when the lock is lost, so all it
+// needs is what every Go program does anyway: stop when the context is done. The fence goes with every write, for a resource that refuses an
 // older one than it has seen.
 //
-// It ends with 0 when the work is done, 2 if another worker runs, 3 if the lock was lost, 1 otherwise.
+// It ends with 0 when the work is done or it was told to stop, 2 if another worker runs, 3 if the lock was lost, 1 otherwise.
 package main
 
 import (
@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/signal"
 	"strconv"
+	"syscall"
 	"time"
 
 	syncguard "github.com/syncguard/syncguard/ffi/go"
@@ -31,7 +32,7 @@ func main() {
 			os.Exit(1)
 		}
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
 	err := run(ctx, url, steps)
 	switch {
@@ -42,6 +43,8 @@ func main() {
 	case errors.Is(err, syncguard.ErrLost):
 		fmt.Println("stopped, the lock is lost:", err)
 		os.Exit(3)
+	case errors.Is(err, context.Canceled):
+		fmt.Println("told to stop")
 	default:
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

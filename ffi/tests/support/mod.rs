@@ -104,6 +104,24 @@ pub fn compile(compiler: &str, flags: &[&str], sources: &[PathBuf], out: &Path) 
     succeed(&mut command, "compiling");
 }
 
+/// Tells Go's compiler and linker where the header and the library of this checkout are.
+pub fn cgo(go: &mut Command) {
+    let library = library().display();
+    let flags = [format!("-L{library}"), format!("-Wl,-rpath,{library}")];
+    go.env("CGO_ENABLED", "1")
+        .env(
+            "CGO_CFLAGS",
+            go_quoted(&format!("-I{}", include().display())),
+        )
+        .env("CGO_LDFLAGS", flags.map(|flag| go_quoted(&flag)).join(" "));
+}
+
+/// A flag as Go reads it: it splits at spaces, and knows quotes of either kind but no escapes.
+pub fn go_quoted(flag: &str) -> String {
+    let quote = if flag.contains('\'') { '"' } else { '\'' };
+    format!("{quote}{flag}{quote}")
+}
+
 pub const C99: &[&str] = &[
     "-std=c99",
     "-Wall",

@@ -1,0 +1,79 @@
+//! A store that passes every verb on to another, and has a word with the test before it answers.
+#![allow(dead_code)]
+
+use syncguard::{
+    AcquireOutcome, Backend, CancelToken, Capabilities, ExtendOutcome, Key, LockError, LockId,
+    LookupBy, ReleaseOutcome, StoredLock, Ttl,
+};
+
+/// What was done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Done {
+    Acquire,
+    Release,
+    Extend,
+    IsLocked,
+    Find,
+    Purge,
+}
+
+/// Never calls waiters: `watch` is not passed on.
+pub struct Passing<B, F> {
+    to: B,
+    word: F,
+}
+
+impl<B: Backend, F: Fn(Done) + Send + Sync> Passing<B, F> {
+    /// `word` is said after each verb was applied.
+    pub fn new(to: B, word: F) -> Self {
+        Self { to, word }
+    }
+
+    fn say<T>(&self, done: Done, answer: T) -> T {
+        (self.word)(done);
+        answer
+    }
+}
+
+type Cancel<'a> = Option<&'a CancelToken>;
+
+impl<B: Backend, F: Fn(Done) + Send + Sync> Backend for Passing<B, F> {
+    fn acquire(
+        &self,
+        key: &Key,
+        id: &LockId,
+        ttl: Ttl,
+        cancel: Cancel<'_>,
+    ) -> Result<AcquireOutcome, LockError> {
+        self.say(Done::Acquire, self.to.acquire(key, id, ttl, cancel))
+    }
+
+    fn release(&self, id: &LockId, cancel: Cancel<'_>) -> Result<ReleaseOutcome, LockError> {
+        self.say(Done::Release, self.to.release(id, cancel))
+    }
+
+    fn extend(
+        &self,
+        id: &LockId,
+        ttl: Ttl,
+        cancel: Cancel<'_>,
+    ) -> Result<ExtendOutcome, LockError> {
+        self.say(Done::Extend, self.to.extend(id, ttl, cancel))
+    }
+
+    fn is_locked(&self, key: &Key, cancel: Cancel<'_>) -> Result<bool, LockError> {
+        self.say(Done::IsLocked, self.to.is_locked(key, cancel))
+    }
+
+    fn find(&self, by: LookupBy<'_>, cancel: Cancel<'_>) -> Result<Option<StoredLock>, LockError> {
+        self.say(Done::Find, self.to.find(by, cancel))
+    }
+
+    fn purge_expired(&self, limit: u32, cancel: Cancel<'_>) -> Result<u64, LockError> {
+        self.say(Done::Purge, self.to.purge_expired(limit, cancel))
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.to.capabilities()
+    }
+}

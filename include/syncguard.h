@@ -1035,10 +1035,10 @@ enum syncguard_status syncguard_waiter_try_lock(struct syncguard_waiter *waiter,
                                                 struct syncguard_error **err);
 
 /**
- * How much is left of the lease that this place's last attempt met, in milliseconds, rounded up: when it is over, and was not
- * renewed, the lock is free and nobody calls.
+ * How long until the lock that this place's last attempt met is free, if it is neither renewed nor released, in milliseconds,
+ * rounded up: nobody calls then.
  *
- * @return milliseconds, at least 1; -1 if no attempt met a holder, the lease is over, the store did not tell, and for NULL.
+ * @return milliseconds, 0 once they are over; -1 if no attempt met a holder, if the store did not tell, and for NULL.
  * Threads: any. No I/O.
  */
 int64_t syncguard_waiter_lease_ms(const struct syncguard_waiter *waiter);

@@ -266,6 +266,8 @@ pub struct Holder {
     pub fence: Option<Fence>,
     /// How long its lease still ran at that moment.
     pub remaining: Option<Duration>,
+    /// How long until the lock can be taken if nobody renews or releases it; zero is unknown too.
+    free_in: Option<Duration>,
 }
 
 impl Holder {
@@ -279,7 +281,19 @@ impl Holder {
             lock_id_hash,
             fence,
             remaining,
+            free_in: remaining,
         }
+    }
+
+    /// For stores in which a lock counts as taken for a while after its lease.
+    pub(crate) fn free_in(mut self, time: Duration) -> Self {
+        self.free_in = Some(time);
+        self
+    }
+
+    /// When who waits should look again although nobody calls: a holder may have died.
+    pub(crate) fn patience(&self) -> Option<Duration> {
+        self.free_in.filter(|time| !time.is_zero())
     }
 }
 

@@ -189,8 +189,8 @@ impl<'a> Wait<'a> {
             });
         }
         match &self.failure {
-            Some(Failure::Locked(Some(holder))) => match holder.remaining {
-                Some(lease) if !lease.is_zero() && lease < delay => Some((now + lease, false)),
+            Some(Failure::Locked(Some(holder))) => match holder.patience() {
+                Some(lease) if lease < delay => Some((now + lease, false)),
                 _ => Some((now + delay, true)),
             },
             _ => Some((now + delay, true)),

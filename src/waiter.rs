@@ -51,7 +51,7 @@ use crate::wake::Wake;
 pub struct Waiter {
     place: Place,
     client: Client,
-    /// When the holder's lease ends that the last attempt met.
+    /// When the lock is free that the last attempt met, if its holder has died.
     lease: Mutex<Option<Instant>>,
     /// The last attempt got no answer: whether the lock is free is for the next in line to find out.
     unanswered: AtomicBool,
@@ -120,7 +120,7 @@ impl Waiter {
 
     /// An attempt met a holder.
     fn met(&self, holder: Option<Holder>) {
-        let left = holder.and_then(|holder| holder.remaining);
+        let left = holder.and_then(|holder| holder.patience());
         *self.lease.lock() = left.and_then(|left| Instant::now().checked_add(left));
         self.listen();
     }
@@ -137,6 +137,8 @@ impl Waiter {
             self.place.begin_attempt();
         }
         self.unanswered.store(true, Ordering::Relaxed);
+        // Without an answer nothing is known of it any more, and a store in trouble is given its time.
+        *self.lease.lock() = None;
         let tried = self.client.try_once(self.place.key().clone(), options)?;
         self.unanswered.store(false, Ordering::Relaxed);
         match tried {
@@ -148,11 +150,11 @@ impl Waiter {
         }
     }
 
-    /// How much is left of the lease that the last attempt met, if the store told; `None` once it is over.
+    /// How long until the lock that the last attempt met is free, if it is neither renewed nor released: nobody calls then.
+    /// Zero once that time is over; `None` if no attempt met a holder, or the store did not tell.
     pub fn lease_left(&self) -> Option<Duration> {
         let ends = (*self.lease.lock())?;
-        ends.checked_duration_since(Instant::now())
-            .filter(|left| !left.is_zero())
+        Some(ends.saturating_duration_since(Instant::now()))
     }
 
     /// Whether an attempt is worth making now: this one is first in line and the lock may have been freed.

@@ -16,7 +16,10 @@ use postgres_server::Server;
 use proxy::{Address, Mode, Proxy};
 use redis_server::RedisServer;
 use support::{PATIENCE, eventually, threads_named};
-use syncguard::{Backend, Client, ClientOptions, ErrorCode, Jitter, Key, LockOptions, Watch};
+use syncguard::{
+    AcquireOutcome, Backend, Client, ClientOptions, ErrorCode, Jitter, Key, LockId, LockOptions,
+    Ttl, Watch,
+};
 
 /// Options under which polling alone would take far longer than any test waits.
 fn patient() -> LockOptions {
@@ -64,6 +67,42 @@ fn called_by_another(here: &Client, there: &Client, in_line: impl Fn() -> bool) 
     }
     // The connection is looked after every ten seconds, which may call too.
     assert!(best < Duration::from_secs(5), "nobody called: {best:?}");
+}
+
+/// Nobody calls when a holder dies. Who waits looks when the lock can be free, however long its own delay.
+fn outlived((here, there): (Client, Client)) {
+    let key = Key::new("k").expect("a key");
+    let ttl = Ttl::new(Duration::from_millis(300)).expect("a ttl");
+    for round in 1..=3 {
+        let id = LockId::random().expect("randomness");
+        let granted = there.acquire(&key, &id, ttl, None).expect("an answer");
+        assert!(matches!(granted, AcquireOutcome::Acquired(_)));
+        let other = here.clone();
+        let waiter =
+            std::thread::spawn(move || other.lock_with("k", &patient()).map(|g| g.fence().get()));
+        eventually("the lock of the dead", || waiter.is_finished());
+        let fence = waiter.join().expect("no panic").expect("the lock");
+        assert_eq!(fence, 2 * round);
+    }
+}
+
+#[test]
+fn a_dead_holder_is_outlived_on_redis() {
+    let server = RedisServer::start(&[]);
+    outlived(clients(&server.url()));
+}
+
+#[test]
+fn a_dead_holder_is_outlived_on_postgres() {
+    let server = Server::shared();
+    outlived(postgres(&server, &server.url(), "outlived"));
+}
+
+#[test]
+fn a_dead_holder_is_outlived_on_sqlite() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("locks.db");
+    outlived(clients(&format!("sqlite:{}", file.display())));
 }
 
 fn subscribers(server: &RedisServer) -> i64 {

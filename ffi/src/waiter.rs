@@ -117,10 +117,10 @@ pub unsafe extern "C" fn syncguard_waiter_try_lock(
     })
 }
 
-/// How much is left of the lease that this place's last attempt met, in milliseconds, rounded up: when it is over, and was not
-/// renewed, the lock is free and nobody calls.
+/// How long until the lock that this place's last attempt met is free, if it is neither renewed nor released, in milliseconds,
+/// rounded up: nobody calls then.
 ///
-/// @return milliseconds, at least 1; -1 if no attempt met a holder, the lease is over, the store did not tell, and for NULL.
+/// @return milliseconds, 0 once they are over; -1 if no attempt met a holder, if the store did not tell, and for NULL.
 /// Threads: any. No I/O.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn syncguard_waiter_lease_ms(waiter: *const syncguard_waiter) -> i64 {

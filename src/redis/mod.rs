@@ -37,7 +37,7 @@ use crate::key::Key;
 use crate::keyspace::KeySpace;
 use crate::lease::{Acquired, Fence, Holder, LockId, MAX_FENCE, Ttl};
 use crate::limits::Limits;
-use crate::liveness::TIME_TOLERANCE_MS;
+use crate::liveness::{self, TIME_TOLERANCE_MS};
 use crate::open::ClientOptions;
 use crate::pool::Rank;
 #[cfg(feature = "tls")]
@@ -403,6 +403,11 @@ fn holder(left_ms: i64, fence: &[u8], id: &[u8]) -> Holder {
         text(fence).and_then(|fence| Fence::parse(fence).ok()),
         Some(Duration::from_millis(u64::try_from(left_ms).unwrap_or(0))),
     )
+    // Redis deletes a key in the millisecond after its last one.
+    .free_in(match u64::try_from(left_ms) {
+        Ok(left) => Duration::from_millis(left + 1),
+        Err(_) => liveness::free_in(left_ms),
+    })
 }
 
 fn stored(reply: Reply) -> Result<Option<Vec<u8>>, LockError> {

@@ -102,11 +102,12 @@ impl Backend for SqliteBackend {
                         lock.expires_at_ms,
                     ))
                 } else {
-                    AcquireOutcome::Locked(Some(Holder::new(
+                    let holder = Holder::new(
                         Some(lock.lock_id.hash()),
                         Some(lock.fence),
                         Some(held.remaining),
-                    )))
+                    );
+                    AcquireOutcome::Locked(Some(holder.free_in(held.free_in)))
                 });
             }
             let fence = next_fence(sqlite, &counter)?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::diagnostics::StoredLock;
 use crate::error::LockError;
 use crate::lease::{Fence, LockId, Ttl};
-use crate::liveness::is_live;
+use crate::liveness::{free_in, is_live};
 
 /// Takes the right to write first of all: a transaction that began by reading could not be sure to get it later.
 pub(super) const BEGIN: &str = "BEGIN IMMEDIATE";
@@ -63,6 +63,7 @@ impl Stored {
 pub(super) struct Live {
     pub(super) lock: StoredLock,
     pub(super) remaining: Duration,
+    pub(super) free_in: Duration,
     /// The name it is stored under.
     pub(super) key: String,
 }
@@ -92,6 +93,7 @@ pub(super) fn judge(row: &Row<'_>, now: &Now<'_>) -> Result<Stored, LockError> {
     if !is_live(expires, now.boot_ms) {
         return Ok(Stored::Dead);
     }
+    let free_in = free_in(expires.saturating_sub(now.boot_ms));
     let left = expires.saturating_sub(now.boot_ms).max(0).unsigned_abs();
     let remaining = Duration::from_millis(left);
     if left > 0 && Ttl::new(remaining).is_err() {
@@ -107,6 +109,7 @@ pub(super) fn judge(row: &Row<'_>, now: &Now<'_>) -> Result<Stored, LockError> {
             number(5)?,
         ),
         remaining,
+        free_in,
         key: text(7)?.to_owned(),
     }))
 }

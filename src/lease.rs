@@ -7,6 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use crate::error::LockError;
+use crate::liveness;
 
 const ID_LEN: usize = 22;
 
@@ -285,7 +286,17 @@ impl Holder {
         }
     }
 
-    /// For stores in which a lock counts as taken for a while after its lease.
+    /// A holder whose lease has `left_ms` to go, less than zero once it is in the tolerance.
+    pub(crate) fn with_left(
+        lock_id_hash: Option<String>,
+        fence: Option<Fence>,
+        left_ms: i64,
+    ) -> Self {
+        let remaining = Duration::from_millis(u64::try_from(left_ms).unwrap_or(0));
+        Self::new(lock_id_hash, fence, Some(remaining)).free_in(liveness::free_in(left_ms))
+    }
+
+    /// For stores that free a lock at another time than the end of its lease.
     pub(crate) fn free_in(mut self, time: Duration) -> Self {
         self.free_in = Some(time);
         self

@@ -140,17 +140,22 @@ fn transient_trouble_is_waited_out_and_the_rest_is_not() {
     );
 }
 
+/// A wait that nothing but this token ends.
+fn asleep_until(token: &CancelToken) -> LockOptions {
+    LockOptions::new()
+        .cancel(token)
+        .acquire_timeout(PATIENCE * 10)
+        .retry_delay(PATIENCE * 10)
+        .jitter(syncguard::Jitter::None)
+}
+
 #[test]
 fn cancel_ends_a_wait_at_once() {
     let kit = kit();
     let _holder = kit.lock();
     let took = best_of_three(|| {
         let token = CancelToken::new();
-        let options = LockOptions::new()
-            .cancel(&token)
-            .acquire_timeout(PATIENCE * 10)
-            .retry_delay(PATIENCE * 10)
-            .jitter(syncguard::Jitter::None);
+        let options = asleep_until(&token);
         let client = kit.client.clone();
         let calls = kit.store.calls(Verb::Acquire);
         let waiter = std::thread::spawn(move || client.lock_with("k", &options).map(drop));
@@ -291,11 +296,7 @@ fn whoever_leaves_in_doubt_leaves_nothing_behind() {
     let kit = kit();
     kit.store.once(Verb::Acquire, Fault::DropReply);
     let token = CancelToken::new();
-    let options = LockOptions::new()
-        .cancel(&token)
-        .acquire_timeout(PATIENCE * 10)
-        .retry_delay(PATIENCE * 10)
-        .jitter(syncguard::Jitter::None);
+    let options = asleep_until(&token);
     let client = kit.client.clone();
     let waiter = std::thread::spawn(move || client.lock_with("k", &options).map(drop));
     eventually("the attempt", || kit.is_locked());

@@ -4,6 +4,9 @@ package syncguard
 // changed. Answers come by value.
 
 /*
+// Without pkg-config the directories come from CGO_CFLAGS and CGO_LDFLAGS.
+#cgo !syncguard_nopkgconfig pkg-config: syncguard
+#cgo syncguard_nopkgconfig LDFLAGS: -lsyncguard
 #include <stdlib.h>
 #include <string.h>
 #include "shim.h"

@@ -30,7 +30,7 @@ use crate::key::{Key, hash_key};
 use crate::keyspace::KeySpace;
 use crate::lease::{Acquired, Fence, Holder, LockId, MAX_FENCE, Ttl};
 use crate::limits::Limits;
-use crate::liveness::{self, CLEANUP_GUARD_MS, TIME_TOLERANCE_MS, is_live};
+use crate::liveness::{CLEANUP_GUARD_MS, TIME_TOLERANCE_MS, is_live};
 use crate::open::ClientOptions;
 use crate::pool::Rank;
 
@@ -334,12 +334,10 @@ impl Inner {
                 _ => Err(foreign()),
             };
         }
-        let left = expires.map(|at| at.saturating_sub(now));
-        let remaining = left.map(|ms| Duration::from_millis(u64::try_from(ms).unwrap_or(0)));
-        let holder = Holder::new(owner.map(hash_key), fence, remaining);
-        Ok(AcquireOutcome::Locked(Some(match left {
-            Some(left) => holder.free_in(liveness::free_in(left)),
-            None => holder,
+        let hash = owner.map(hash_key);
+        Ok(AcquireOutcome::Locked(Some(match expires {
+            Some(at) => Holder::with_left(hash, fence, at.saturating_sub(now)),
+            None => Holder::new(hash, fence, None),
         })))
     }
 }

@@ -37,7 +37,7 @@ use crate::key::Key;
 use crate::keyspace::KeySpace;
 use crate::lease::{Acquired, Fence, Holder, LockId, MAX_FENCE, Ttl};
 use crate::limits::Limits;
-use crate::liveness::{self, TIME_TOLERANCE_MS};
+use crate::liveness::TIME_TOLERANCE_MS;
 use crate::open::ClientOptions;
 use crate::pool::Rank;
 #[cfg(feature = "tls")]
@@ -396,18 +396,18 @@ fn ear(pid: u32, servers: &Arc<Servers>, connect_timeout: Duration) -> Ear {
 /// Who holds a contended lock, as far as its value is one of ours.
 fn holder(left_ms: i64, fence: &[u8], id: &[u8]) -> Holder {
     let text = |bytes| std::str::from_utf8(bytes).ok();
-    Holder::new(
+    let holder = Holder::with_left(
         text(id)
             .and_then(|id| LockId::parse(id).ok())
             .map(|id| id.hash()),
         text(fence).and_then(|fence| Fence::parse(fence).ok()),
-        Some(Duration::from_millis(u64::try_from(left_ms).unwrap_or(0))),
-    )
-    // Redis deletes a key in the millisecond after its last one.
-    .free_in(match u64::try_from(left_ms) {
-        Ok(left) => Duration::from_millis(left + 1),
-        Err(_) => liveness::free_in(left_ms),
-    })
+        left_ms,
+    );
+    match u64::try_from(left_ms) {
+        // Redis deletes a key in the millisecond after its last one.
+        Ok(left) => holder.free_in(Duration::from_millis(left + 1)),
+        Err(_) => holder,
+    }
 }
 
 fn stored(reply: Reply) -> Result<Option<Vec<u8>>, LockError> {

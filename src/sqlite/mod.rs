@@ -102,12 +102,11 @@ impl Backend for SqliteBackend {
                         lock.expires_at_ms,
                     ))
                 } else {
-                    let holder = Holder::new(
+                    AcquireOutcome::Locked(Some(Holder::with_left(
                         Some(lock.lock_id.hash()),
                         Some(lock.fence),
-                        Some(held.remaining),
-                    );
-                    AcquireOutcome::Locked(Some(holder.free_in(held.free_in)))
+                        held.left_ms,
+                    )))
                 });
             }
             let fence = next_fence(sqlite, &counter)?;

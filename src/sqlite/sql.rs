@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::diagnostics::StoredLock;
 use crate::error::LockError;
 use crate::lease::{Fence, LockId, Ttl};
-use crate::liveness::{free_in, is_live};
+use crate::liveness::is_live;
 
 /// Takes the right to write first of all: a transaction that began by reading could not be sure to get it later.
 pub(super) const BEGIN: &str = "BEGIN IMMEDIATE";
@@ -62,8 +62,8 @@ impl Stored {
 
 pub(super) struct Live {
     pub(super) lock: StoredLock,
-    pub(super) remaining: Duration,
-    pub(super) free_in: Duration,
+    /// What the lease has to go, less than zero in the tolerance.
+    pub(super) left_ms: i64,
     /// The name it is stored under.
     pub(super) key: String,
 }
@@ -93,10 +93,8 @@ pub(super) fn judge(row: &Row<'_>, now: &Now<'_>) -> Result<Stored, LockError> {
     if !is_live(expires, now.boot_ms) {
         return Ok(Stored::Dead);
     }
-    let free_in = free_in(expires.saturating_sub(now.boot_ms));
-    let left = expires.saturating_sub(now.boot_ms).max(0).unsigned_abs();
-    let remaining = Duration::from_millis(left);
-    if left > 0 && Ttl::new(remaining).is_err() {
+    let left_ms = expires.saturating_sub(now.boot_ms);
+    if left_ms > 0 && Ttl::new(Duration::from_millis(left_ms.unsigned_abs())).is_err() {
         return Err(foreign());
     }
     let fence = u64::try_from(number(3)?).map_err(|_| foreign())?;
@@ -108,8 +106,7 @@ pub(super) fn judge(row: &Row<'_>, now: &Now<'_>) -> Result<Stored, LockError> {
             number(4)?,
             number(5)?,
         ),
-        remaining,
-        free_in,
+        left_ms,
         key: text(7)?.to_owned(),
     }))
 }

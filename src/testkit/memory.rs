@@ -16,7 +16,7 @@ use crate::error::{ErrorCode, LockError};
 use crate::key::Key;
 use crate::lease::{Acquired, Fence, Holder, LockId, Ttl};
 use crate::limits::Limits;
-use crate::liveness::{CLEANUP_GUARD_MS, free_in, is_live};
+use crate::liveness::{CLEANUP_GUARD_MS, is_live};
 use crate::sync::Mutex;
 
 /// An operation that a fault can be injected into.
@@ -287,13 +287,11 @@ impl Backend for MemoryBackend {
                             held.expires_at_ms,
                         )));
                     }
-                    let left = held.expires_at_ms.saturating_sub(now);
-                    let holder = Holder::new(
+                    let holder = Holder::with_left(
                         Some(held.lock_id.hash()),
                         Some(held.fence),
-                        Some(Duration::from_millis(u64::try_from(left).unwrap_or(0))),
-                    )
-                    .free_in(free_in(left));
+                        held.expires_at_ms.saturating_sub(now),
+                    );
                     return Ok(AcquireOutcome::Locked(Some(holder)));
                 }
                 let counter = state.fences.get(key).copied().unwrap_or(0);

@@ -7,7 +7,8 @@ mod kit;
 mod passing;
 mod support;
 
-use std::process::Command;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
@@ -221,25 +222,38 @@ fn speak() {
     println!("id {}", guard.lock_id().as_str());
     store.always(Verb::Release, Fault::Refuse(ErrorCode::ServiceUnavailable));
     drop(guard);
-    // The warning is written by a thread of the library. It ends when it has no more to do.
-    eventually("the warning's thread", || {
-        support::threads_named("syncguard-call") == 0
+    // A thread of the library writes the warning. The reader closes stdin once it has read everything.
+    let (closed, wait) = mpsc::channel::<()>();
+    std::thread::spawn(move || {
+        let _ = std::io::stdin().read_line(&mut String::new());
+        drop(closed);
     });
+    let _ = wait.recv_timeout(PATIENCE);
 }
 
 #[test]
 fn without_hooks_stderr_is_told_and_no_secret_is() {
-    let spoken = Command::new(std::env::current_exe().expect("this binary"))
+    let mut process = Command::new(std::env::current_exe().expect("this binary"))
         .args(["--exact", "speak", "--nocapture"])
         .env(SPEAK, "1")
         .env("SYNCGUARD_DEBUG", "true")
-        .output()
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
         .expect("a process");
+    // The two messages come from two threads, in any order, each with its own line.
+    let mut told = String::new();
+    let mut stderr = BufReader::new(process.stderr.take().expect("its stderr"));
+    while !(told.contains("fence counter") && told.contains("could not be released")) {
+        let read = stderr.read_line(&mut told).expect("its stderr");
+        assert!(read > 0, "it ended without both messages: {told}");
+    }
+    drop(process.stdin.take());
+    let spoken = process.wait_with_output().expect("its end");
+    stderr.read_to_string(&mut told).expect("the rest");
     assert!(spoken.status.success(), "{spoken:?}");
-    let (said, told) = (
-        String::from_utf8_lossy(&spoken.stdout),
-        String::from_utf8_lossy(&spoken.stderr),
-    );
+    let said = String::from_utf8_lossy(&spoken.stdout);
     let id = said.lines().find_map(|l| l.split_once("id ")?.1.get(..22));
     let id = id.expect("its id");
     let warned = format!("#{}", syncguard::hash_key("secret key"));

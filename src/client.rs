@@ -13,9 +13,9 @@ use crate::callbacks::Hooks;
 use crate::cancel::{CancelToken, deadline_from};
 use crate::diagnostics::StoredLock;
 use crate::error::LockError;
-use crate::guard::{Bounds, Guard, Held};
+use crate::guard::{Bounds, Guard, Held, LateAcquire};
 use crate::key::Key;
-use crate::lease::{Acquired, Holder, LockId, Ttl, WARN_FENCE};
+use crate::lease::{Holder, LockId, Ttl, WARN_FENCE};
 use crate::lifecycle::{Lease, Lifecycle};
 use crate::open::ClientOptions;
 use crate::options::{Checked, LockOptions};
@@ -23,7 +23,7 @@ use crate::queue::Queue;
 use crate::runtime::Runtime;
 use crate::telemetry::Telemetry;
 use crate::undo::Undo;
-use crate::wait::{Flight, Wait};
+use crate::wait::{Flight, Granted, Wait};
 use crate::waiter::{Turn, Waiter};
 
 /// At most one clean-up per this time, however often `is_locked` is asked.
@@ -163,8 +163,8 @@ impl Client {
     pub fn lock_with(&self, key: &str, options: &LockOptions) -> Result<Guard, LockError> {
         self.refuse_inherited()?;
         let (key, checked) = (Key::new(key)?, options.checked()?);
-        let (grant, sent) = Wait::new(self, &key, &checked, options.cancel_token())?.run()?;
-        self.guard(key, grant, sent, &checked, options)
+        let granted = Wait::new(self, &key, &checked, options.cancel_token())?.run()?;
+        self.guard(key, granted, &checked, options)
     }
 
     /// Takes the lock of `key` if it is free: one attempt.
@@ -199,8 +199,8 @@ impl Client {
         match flight.attempt(now, deadline_from(now, self.inner.bounds.operation)) {
             Ok(AcquireOutcome::Acquired(grant)) => {
                 self.inner.queue.granted(&key);
-                let sent = flight.sent;
-                let guard = self.guard(key, grant, sent, &checked, options)?;
+                let granted = flight.granted(grant);
+                let guard = self.guard(key, granted, &checked, options)?;
                 Ok(Tried::Granted(guard))
             }
             Ok(AcquireOutcome::Locked(holder)) => Ok(Tried::Locked(holder)),
@@ -282,14 +282,14 @@ impl Client {
     fn guard(
         &self,
         key: Key,
-        grant: Acquired,
-        sent: Duration,
+        granted: Granted,
         checked: &Checked,
         options: &LockOptions,
     ) -> Result<Guard, LockError> {
         let inner = &self.inner;
+        let grant = granted.acquired;
         let life = Lifecycle::new(Lease {
-            sent,
+            sent: granted.sent,
             ttl: checked.ttl,
             pace: checked.pace,
             max_hold: options.max_hold_after(),
@@ -303,6 +303,11 @@ impl Client {
             key,
             ticket: OnceLock::new(),
             queue: Arc::clone(&inner.queue),
+            late_acquire: granted.refused_after.map(|refused_after| LateAcquire {
+                undo: Arc::clone(&inner.undo),
+                ttl: checked.ttl,
+                refused_after,
+            }),
             bounds: Bounds {
                 dispose: options.dispose_within().unwrap_or(inner.bounds.dispose),
                 ..inner.bounds
@@ -316,7 +321,7 @@ impl Client {
             // Nobody would notice its loss: give it back at once, and until that is answered.
             let lock_id = held.granted.lock_id;
             if inner.backend.release(&lock_id, None).is_err() {
-                self.undo(&held.key, lock_id, sent + checked.ttl.as_duration());
+                self.undo(&held.key, lock_id, checked.ttl, granted.refused_after);
             }
             inner.queue.freed(&held.key);
             error.for_key(&held.key)
@@ -370,8 +375,16 @@ impl Client {
     }
 
     /// Sees to it that what an acquire of unknown outcome may have left is released.
-    pub(crate) fn undo(&self, key: &Key, lock_id: LockId, until: Duration) {
-        self.inner.undo.add(key.clone(), lock_id, until);
+    pub(crate) fn undo(
+        &self,
+        key: &Key,
+        lock_id: LockId,
+        ttl: Ttl,
+        refused_after: Option<Instant>,
+    ) {
+        self.inner
+            .undo
+            .add(key.clone(), lock_id, ttl, refused_after);
     }
 
     fn warn(&self, message: String) {

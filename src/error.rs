@@ -2,7 +2,7 @@
 
 use std::error::Error as StdError;
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::lease::Holder;
 
@@ -84,7 +84,18 @@ struct Inner {
     holder: Option<Holder>,
     /// Whether the request may have reached the store and taken effect.
     may_have_applied: bool,
+    /// Until when the store may still apply it, where the store was told.
+    not_after: Option<NotAfter>,
     source: Option<Box<dyn StdError + Send + Sync>>,
+}
+
+/// The store refuses a request that it meets later than this.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NotAfter {
+    /// On the store's clock, in Unix milliseconds.
+    pub(crate) store_ms: i64,
+    /// By when the store's clock has passed that, on ours.
+    pub(crate) passed_by: Instant,
 }
 
 impl LockError {
@@ -110,6 +121,7 @@ impl LockError {
             waited: None,
             holder: None,
             may_have_applied,
+            not_after: None,
             source: None,
         }))
     }
@@ -143,6 +155,20 @@ impl LockError {
     pub fn for_key(mut self, key: &crate::Key) -> Self {
         self.0.key_hash = Some(key.hash());
         self
+    }
+
+    /// Says until when the store may still apply the request. Says nothing of one that was not applied for certain.
+    #[cfg_attr(not(any(feature = "redis", feature = "postgres")), allow(dead_code))]
+    pub(crate) fn refused_after(mut self, limit: Option<NotAfter>) -> Self {
+        if self.0.may_have_applied {
+            self.0.not_after = limit;
+        }
+        self
+    }
+
+    /// Until when the store may still apply the request; `None` if it cannot arrive late, or the store was not told.
+    pub(crate) fn not_after(&self) -> Option<NotAfter> {
+        self.0.not_after
     }
 
     pub(crate) fn after(mut self, attempts: u32, waited: Duration) -> Self {

@@ -21,6 +21,7 @@ use crate::options::{OnLost, OnReleaseError};
 use crate::queue::Queue;
 use crate::runtime::Runtime;
 use crate::timer::{Alarm, Ticket};
+use crate::undo::Undo;
 use crate::wake::{Wake, WakeFd};
 
 /// How soon a heartbeat that could not be started is tried again.
@@ -68,11 +69,20 @@ pub(crate) struct Held {
     /// Set by [`Guard::new`].
     pub(crate) ticket: OnceLock<Ticket>,
     pub(crate) queue: Arc<Queue>,
+    pub(crate) late_acquire: Option<LateAcquire>,
     pub(crate) bounds: Bounds,
     pub(crate) runtime: Runtime,
     pub(crate) on_lost: Option<OnLost>,
     pub(crate) on_release_error: Option<OnReleaseError>,
     pub(crate) pid: u32,
+}
+
+/// An attempt of this grant that was not answered may still reach the store: after the release it would take the lock again.
+pub(crate) struct LateAcquire {
+    pub(crate) undo: Arc<Undo>,
+    pub(crate) ttl: Ttl,
+    /// When the store refuses it.
+    pub(crate) refused_after: Instant,
 }
 
 /// How long a guard's own calls may take.
@@ -116,6 +126,17 @@ impl Held {
             if self.life.alarm().is_none() {
                 self.runtime.timer.clear(*ticket);
             }
+        }
+    }
+
+    /// Has a lock that an earlier attempt may take after the release taken back.
+    fn watch_for_late_acquire(&self) {
+        if let Some(late) = &self.late_acquire
+            && Instant::now() < late.refused_after
+        {
+            let (key, lock_id) = (self.key.clone(), self.granted.lock_id);
+            late.undo
+                .look_later(key, lock_id, late.ttl, late.refused_after);
         }
     }
 
@@ -354,6 +375,7 @@ impl Guard {
         };
         std::mem::forget(unwound);
         held.life.end_release(answer.is_ok());
+        held.watch_for_late_acquire();
         held.queue.released(&held.key, called);
         match answer {
             Ok(ReleaseOutcome::Released) => Ok(true),

@@ -47,7 +47,9 @@ pub(crate) fn extend(held: &Arc<Held>, ttl: Ttl, token: &CancelToken) -> Result<
     let how = match &answer {
         Ok(ExtendOutcome::Extended(at)) => Extension::Extended(*at),
         Ok(ExtendOutcome::Absent(_)) => Extension::Absent,
-        Err(e) if e.may_have_applied() => Extension::Unknown,
+        Err(e) if e.may_have_applied() => Extension::Unknown {
+            not_after_ms: e.not_after().map(|late| late.store_ms),
+        },
         Err(_) => Extension::Refused,
     };
     let still = settle(held, sent, ttl, &how);
@@ -65,7 +67,7 @@ fn settle(held: &Arc<Held>, sent: Duration, ttl: Ttl, how: &Extension) -> bool {
         held: still,
         report,
         alarm,
-    } = held.life.end_extend(now, sent, ttl, how, Some(retry));
+    } = held.life.end_extend(now, sent, ttl, how, retry);
     held.after_loss(report);
     if let Some(at) = alarm {
         held.set_alarm(at);
@@ -82,6 +84,7 @@ struct Unwound<'a> {
 
 impl Drop for Unwound<'_> {
     fn drop(&mut self) {
-        settle(self.held, self.sent, self.ttl, &Extension::Unknown);
+        let how = Extension::Unknown { not_after_ms: None };
+        settle(self.held, self.sent, self.ttl, &how);
     }
 }

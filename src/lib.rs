@@ -50,6 +50,8 @@ mod resolve;
 mod runtime;
 #[cfg(feature = "sqlite")]
 mod sqlite;
+#[cfg(any(feature = "redis", feature = "postgres"))]
+mod store_clock;
 mod sync;
 mod telemetry;
 #[cfg(feature = "testkit")]

@@ -5,12 +5,14 @@
 //! callback, two extends in flight, a lease believed in for longer than the store promised.
 
 mod terms;
+#[cfg(all(test, not(loom)))]
+mod tests;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use self::terms::believed_until;
 pub(crate) use self::terms::{Effect, Extension, Lease, Leave, Loss, Pace, Ring, Turn};
+use self::terms::{InDoubt, believed_until};
 use crate::cancel::CancelToken;
 use crate::lease::Ttl;
 use crate::sync::{Condvar, Mutex, MutexGuard, ThreadId, current_thread};
@@ -18,6 +20,9 @@ use crate::wake::{Wake, WakeFd};
 
 /// How long a release waits for a lost callback that is running: the callback is the user's, and may never end.
 const CALLBACK_PATIENCE: Duration = Duration::from_secs(1);
+
+/// With less than this left of a lease, a failed renewal is not repeated: its answer would come too late.
+const SHORTEST_RETRY: Duration = Duration::from_millis(2);
 
 pub(crate) struct Lifecycle {
     state: Mutex<State>,
@@ -41,6 +46,8 @@ struct State {
     beat: Beat,
     /// The extend in flight, by the token that ends it.
     extending: Option<CancelToken>,
+    /// What a delayed extend may still do to the lease.
+    in_doubt: Option<InDoubt>,
     report: Report,
     lost_fd: Option<Arc<WakeFd>>,
 }
@@ -93,6 +100,7 @@ impl Lifecycle {
                 expires_at_ms: lease.expires_at_ms,
                 beat: Beat::None,
                 extending: None,
+                in_doubt: None,
                 report: if lease.wants_report {
                     Report::Wanted
                 } else {
@@ -214,14 +222,14 @@ impl Lifecycle {
         }
     }
 
-    /// An extend for `ttl` that was sent at `sent` has ended; `retry` is when the heartbeat may try again if it failed.
+    /// An extend for `ttl` that was sent at `sent` has ended; `retry` is when the heartbeat tries again if it failed.
     pub(crate) fn end_extend(
         &self,
         now: Duration,
         sent: Duration,
         ttl: Ttl,
         how: &Extension,
-        retry: Option<Duration>,
+        retry: Duration,
     ) -> Effect {
         let mut state = self.state.lock();
         state.extending = None;
@@ -245,11 +253,12 @@ impl Lifecycle {
         let mut held = true;
         match how {
             Extension::Extended(expires_at_ms) => {
-                state.deadline = believed_until(sent, ttl);
+                let lease = state.settle_doubt(ttl, *expires_at_ms);
+                state.deadline = believed_until(sent, lease);
                 state.ttl = ttl;
                 state.expires_at_ms = *expires_at_ms;
                 state.due = false;
-                state.renew_at = state.pace.interval(ttl).map(|every| sent + every);
+                state.renew_at = state.pace.interval(lease).map(|every| sent + every);
             }
             Extension::Absent => {
                 let report = self.lose(&mut state, Loss::Absent);
@@ -260,14 +269,18 @@ impl Lifecycle {
                 };
             }
             // It may have shortened the lease: believe in the shorter one of the two.
-            Extension::Unknown => {
+            Extension::Unknown { not_after_ms } => {
                 state.deadline = state.deadline.min(believed_until(sent, ttl));
+                if let Some(not_after_ms) = *not_after_ms {
+                    state.in_doubt = Some(InDoubt::and(state.in_doubt, ttl, not_after_ms));
+                }
                 held = false;
             }
             Extension::Refused => held = false,
         }
-        if !held && state.pace != Pace::Never && state.renew_at.is_none() && !state.due {
-            state.renew_at = retry;
+        let urgent = matches!(how, Extension::Unknown { .. }) || state.renew_at.is_none();
+        if !held && urgent && state.pace != Pace::Never && !state.due {
+            state.retry_by(now, retry);
         }
         // A new lease may be over already, if the answer took that long.
         if now >= state.deadline {
@@ -427,6 +440,34 @@ impl Wake for Lifecycle {
 impl State {
     fn is_held(&self) -> bool {
         self.phase == Phase::Held && self.lost.is_none()
+    }
+
+    /// How long a lease for `ttl` that was just answered may be counted on. A delayed extend that the store may still apply
+    /// would cut it to that extend's own TTL, counted from then: until the store's clock has passed its time, the shorter TTL
+    /// counts.
+    fn settle_doubt(&mut self, ttl: Ttl, expires_at_ms: i64) -> Ttl {
+        let Some(doubt) = self.in_doubt else {
+            return ttl;
+        };
+        let store_now_ms = expires_at_ms.saturating_sub(ttl.as_millis());
+        if store_now_ms > doubt.not_after_ms {
+            self.in_doubt = None;
+            return ttl;
+        }
+        ttl.min(doubt.ttl)
+    }
+
+    /// Has a failed extend followed by a renewal at `retry`, or sooner if the lease would be over by then and there is time.
+    fn retry_by(&mut self, now: Duration, retry: Duration) {
+        let left = self.deadline.saturating_sub(now);
+        let at = if retry < self.deadline {
+            retry
+        } else if left > SHORTEST_RETRY {
+            now + left / 2
+        } else {
+            return;
+        };
+        self.renew_at = Some(self.renew_at.map_or(at, |before| before.min(at)));
     }
 
     fn alarm(&self) -> Option<Duration> {

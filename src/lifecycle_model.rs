@@ -90,7 +90,7 @@ impl Watched {
         }
         while let Some((ttl, _)) = self.life.next_renewal() {
             self.send();
-            let effect = self.life.end_extend(RENEWAL, RENEWAL, ttl, answers, None);
+            let effect = self.life.end_extend(RENEWAL, RENEWAL, ttl, answers, TTL);
             self.report(effect.report);
         }
     }
@@ -171,12 +171,32 @@ fn one_extend_is_in_flight_at_a_time() {
                 g.send();
                 let _ = g
                     .life
-                    .end_extend(RENEWAL, RENEWAL, ttl, &Extension::Extended(2), None);
+                    .end_extend(RENEWAL, RENEWAL, ttl, &Extension::Extended(2), TTL);
             }
         });
         manual.join().expect("the extend ends");
         guard.release();
         beat.join().expect("the heartbeat ends");
+    });
+}
+
+#[test]
+fn an_answer_after_the_deadline_revives_nothing() {
+    loom::model(|| {
+        let guard = Watched::new(Pace::Never);
+        let extend = spawn(&guard, |g| {
+            if let (Leave::Send(ttl, _), _) = g.life.begin_extend(RENEWAL, ttl(), None, far()) {
+                let how = Extension::Extended(1);
+                let effect = g.life.end_extend(TTL, RENEWAL, ttl, &how, TTL);
+                assert!(!effect.held, "the lease ended before the answer came");
+                g.report(effect.report);
+            }
+        });
+        let timer = spawn(&guard, |g| g.tick(TTL));
+        extend.join().expect("the extend ends");
+        assert!(guard.life.is_lost(TTL).0);
+        timer.join().expect("the timer ends");
+        assert_eq!(guard.reports.load(SeqCst), 1);
     });
 }
 

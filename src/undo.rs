@@ -1,13 +1,13 @@
 //! Takes back acquires of unknown outcome, so that a lost reply does not lock a key until its TTL.
 
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::backend::{Backend, ReleaseOutcome};
 use crate::callbacks::{FailedRelease, guarded};
 use crate::error::LockError;
 use crate::key::Key;
-use crate::lease::{LockId, random_bits};
+use crate::lease::{LockId, Ttl, random_bits};
 use crate::options::{Backoff, Jitter, OnReleaseError, Retry};
 use crate::runtime::Runtime;
 use crate::sync::Mutex;
@@ -53,8 +53,24 @@ struct Entry {
     due: Duration,
     /// When the lease has ended by itself.
     until: Duration,
+    /// When the store refuses the acquire if it has not met it by then; `None` if that is not known.
+    settled: Option<Duration>,
     /// How often a release found nothing.
     looked: usize,
+}
+
+impl Entry {
+    /// When to look again after a look that found nothing; `None` if the acquire can come no more, or will hardly.
+    fn next_look(&self, now: Duration) -> Option<Duration> {
+        if self.settled.is_some_and(|settled| now >= settled) {
+            return None;
+        }
+        let soon = LOOK_AGAIN.get(self.looked).map(|delay| now + *delay);
+        match (soon, self.settled) {
+            (Some(soon), Some(settled)) => Some(soon.min(settled)),
+            (soon, settled) => soon.or(settled),
+        }
+    }
 }
 
 impl Undo {
@@ -72,17 +88,43 @@ impl Undo {
         })
     }
 
-    /// Sees to it that what an acquire of `lock_id` may have left behind is released, until `until`.
-    pub(crate) fn add(&self, key: Key, lock_id: LockId, until: Duration) {
-        let due = self.runtime.timer.now();
+    /// Sees to it that what an acquire of `lock_id` for `ttl` may have left behind is released. It may have been applied as
+    /// late as now; until `refused_after` the store may apply it still.
+    pub(crate) fn add(&self, key: Key, lock_id: LockId, ttl: Ttl, refused_after: Option<Instant>) {
+        let now = self.runtime.timer.now();
+        self.push(key, lock_id, ttl, now, refused_after);
+    }
+
+    /// The lock was released, and an earlier attempt to acquire it may be on its way until `refused_after`: looks then.
+    pub(crate) fn look_later(&self, key: Key, lock_id: LockId, ttl: Ttl, refused_after: Instant) {
+        let due = self.on_the_timer(refused_after);
+        self.push(key, lock_id, ttl, due, Some(refused_after));
+    }
+
+    fn push(
+        &self,
+        key: Key,
+        lock_id: LockId,
+        ttl: Ttl,
+        due: Duration,
+        refused_after: Option<Instant>,
+    ) {
+        let settled = refused_after.map(|at| self.on_the_timer(at));
+        let applied = self.runtime.timer.now().max(settled.unwrap_or_default());
         self.state.lock().entries.push(Entry {
             key,
             lock_id,
             due,
-            until,
+            until: applied + ttl.as_duration(),
+            settled,
             looked: 0,
         });
         self.resume();
+    }
+
+    /// A time of the process's clock as one of the timer's.
+    fn on_the_timer(&self, at: Instant) -> Duration {
+        self.runtime.timer.now() + at.saturating_duration_since(Instant::now())
     }
 
     fn resume(&self) {
@@ -130,9 +172,9 @@ impl Undo {
     fn look_again(&self, mut entry: Entry) {
         let mut state = self.state.lock();
         state.failures = 0;
-        if let Some(delay) = LOOK_AGAIN.get(entry.looked) {
+        if let Some(due) = entry.next_look(self.runtime.timer.now()) {
             entry.looked += 1;
-            entry.due = self.runtime.timer.now() + *delay;
+            entry.due = due;
             state.entries.push(entry);
         }
     }

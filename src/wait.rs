@@ -15,8 +15,14 @@ use crate::lease::{Acquired, Holder, LockId, Ttl, random_bits};
 use crate::options::Checked;
 use crate::queue::Place;
 
-/// A grant, and when the request was sent that it answers.
-pub(crate) type Granted = (Acquired, Duration);
+/// A grant, and what is known of the attempts that led to it.
+pub(crate) struct Granted {
+    pub(crate) acquired: Acquired,
+    /// When the request was sent that it may answer.
+    pub(crate) sent: Duration,
+    /// Until when an earlier attempt may reach the store: after a release it would take the lock again.
+    pub(crate) refused_after: Option<Instant>,
+}
 
 /// One `lock` call.
 pub(crate) struct Wait<'a> {
@@ -151,7 +157,7 @@ impl<'a> Wait<'a> {
             .checked_sub(self.flight.client.bounds().operation / 2);
         let cut = self.attempts > 1 && blameless.is_none_or(|at| at < now);
         match self.flight.attempt(now, self.last) {
-            Ok(AcquireOutcome::Acquired(grant)) => return Ok(Some((grant, self.flight.sent))),
+            Ok(AcquireOutcome::Acquired(grant)) => return Ok(Some(self.flight.granted(grant))),
             Ok(AcquireOutcome::Locked(holder)) => self.failure = Some(Failure::Locked(holder)),
             // The end of the wait is no trouble of the store's: what is known is that somebody held the lock.
             Err(error) if cut && error.code() == ErrorCode::NetworkTimeout => {
@@ -250,9 +256,11 @@ pub(crate) struct Flight<'a> {
     cancel: Option<&'a CancelToken>,
     lock_id: LockId,
     /// When the request was sent that a grant may answer.
-    pub(crate) sent: Duration,
+    sent: Duration,
     /// Whether an earlier attempt may have been applied.
     in_doubt: bool,
+    /// Until when such an attempt may still reach the store, where that is known.
+    refused_after: Option<Instant>,
 }
 
 impl<'a> Flight<'a> {
@@ -273,6 +281,7 @@ impl<'a> Flight<'a> {
             lock_id: LockId::random()?,
             sent: Duration::ZERO,
             in_doubt: false,
+            refused_after: None,
         })
     }
 
@@ -289,6 +298,7 @@ impl<'a> Flight<'a> {
             self.undo();
             self.lock_id = fresh;
             self.in_doubt = false;
+            self.refused_after = None;
         }
         // While in doubt a grant may be the first attempt's, and its lease counts from then.
         if !self.in_doubt {
@@ -305,19 +315,25 @@ impl<'a> Flight<'a> {
         std::mem::forget(doubt);
         if let Err(error) = &answer {
             self.in_doubt |= error.may_have_applied();
+            let limit = error.not_after().map(|limit| limit.passed_by);
+            self.refused_after = self.refused_after.max(limit);
         }
         answer
+    }
+
+    pub(crate) fn granted(&self, acquired: Acquired) -> Granted {
+        Granted {
+            acquired,
+            sent: self.sent,
+            refused_after: self.refused_after,
+        }
     }
 
     /// Takes back what the attempts may have left.
     pub(crate) fn undo(&self) {
         if self.in_doubt {
-            // The last attempt may have been applied as late as now.
-            self.client.undo(
-                self.key,
-                self.lock_id,
-                self.client.now() + self.ttl.as_duration(),
-            );
+            self.client
+                .undo(self.key, self.lock_id, self.ttl, self.refused_after);
         }
     }
 }

@@ -278,6 +278,20 @@ fn an_answer_that_comes_after_the_deadline_revives_nothing() {
 }
 
 #[test]
+fn an_extend_of_unknown_outcome_is_followed_by_a_renewal_in_time() {
+    let kit = kit();
+    let guard = kit.lock();
+    kit.store.once(Verb::Extend, Fault::DropReply);
+    assert!(guard.extend(Duration::from_secs(1)).is_err());
+    // The lease may be over in a second; the renewal of the first one would be due in ten.
+    assert!(guard.remaining() <= Duration::from_secs(1));
+    kit.clock.advance(Duration::from_millis(500));
+    eventually("the renewal", || guard.remaining() > THIRD);
+    kit.clock.advance(Duration::from_secs(2));
+    assert!(!guard.is_lost());
+}
+
+#[test]
 fn a_release_is_not_sent_beside_an_extend() {
     let (kit, answer) = late();
     let guard = Arc::new(kit.lock());

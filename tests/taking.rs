@@ -327,6 +327,48 @@ fn an_acquire_that_arrives_after_its_undoing_is_undone_too() {
 }
 
 #[test]
+fn an_acquire_is_undone_until_the_lease_of_its_last_attempt_is_over() {
+    let kit = kit();
+    let token = CancelToken::new();
+    kit.store.once(Verb::Acquire, Fault::DropReply);
+    kit.store
+        .always(Verb::Acquire, Fault::Refuse(ErrorCode::ServiceUnavailable));
+    kit.store
+        .always(Verb::Release, Fault::Refuse(ErrorCode::ServiceUnavailable));
+    let client = kit.client.clone();
+    let options = LockOptions::new()
+        .retry_delay(Duration::from_millis(1))
+        .acquire_timeout(PATIENCE)
+        .cancel(&token);
+    let waiter = std::thread::spawn(move || client.lock_with("k", &options).map(drop));
+    eventually("the first attempt", || kit.is_locked());
+    // The lock that it took is lost. A later attempt takes it again, and is not answered either.
+    kit.store.evict("k").expect("a key");
+    kit.clock.advance(TTL * 2 / 3);
+    kit.store.once(Verb::Acquire, Fault::DropReply);
+    eventually("the last attempt", || kit.is_locked());
+    token.cancel();
+    drop(waiter.join().expect("no panic").expect_err("cancelled"));
+    // The first attempt's lease would be over by now; the last one's is not.
+    let before = kit.store.calls(Verb::Release);
+    kit.clock.advance(TTL / 2);
+    eventually("a release that is refused", || {
+        kit.clock.advance(Duration::from_millis(1));
+        kit.store.calls(Verb::Release) > before + 1
+    });
+    kit.store.heal();
+    let mut left = 8_000;
+    eventually("the release", || {
+        // Not so far that the lease ends by itself.
+        if left > 0 {
+            left -= 1;
+            kit.clock.advance(Duration::from_millis(1));
+        }
+        !kit.is_locked()
+    });
+}
+
+#[test]
 fn an_undo_that_stays_in_vain_is_told_to_the_hook() {
     let (tx, rx) = mpsc::channel();
     let tx = Mutex::new(tx);

@@ -81,10 +81,35 @@ pub(crate) enum Ring {
 pub(crate) enum Extension {
     Extended(i64),
     Absent,
-    /// It may have been applied, or may be later.
-    Unknown,
+    /// It may have been applied, or may be later: the store refuses it once its clock has passed `not_after_ms` (Unix
+    /// milliseconds). `None` if nothing can arrive late.
+    Unknown {
+        not_after_ms: Option<i64>,
+    },
     /// It certainly was not applied.
     Refused,
+}
+
+/// Extends of unknown outcome that the store may still apply: each of them would set the lease to its own TTL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct InDoubt {
+    /// The shortest of their TTLs.
+    pub(super) ttl: Ttl,
+    /// The store refuses all of them once its clock has passed this (Unix milliseconds).
+    pub(super) not_after_ms: i64,
+}
+
+impl InDoubt {
+    /// These and one more.
+    pub(super) fn and(before: Option<Self>, ttl: Ttl, not_after_ms: i64) -> Self {
+        match before {
+            None => Self { ttl, not_after_ms },
+            Some(before) => Self {
+                ttl: before.ttl.min(ttl),
+                not_after_ms: before.not_after_ms.max(not_after_ms),
+            },
+        }
+    }
 }
 
 /// What follows from an extend.

@@ -1,5 +1,7 @@
 //! One connection to one server: log in, then one request and its reply at a time.
 
+use std::time::Instant;
+
 use crate::ahead::ahead;
 use crate::error::{ErrorCode, LockError};
 use crate::limits::Limits;
@@ -8,12 +10,15 @@ use crate::redis::error;
 use crate::redis::resp::{self, Malformed, Reply};
 use crate::redis::scripts::Script;
 use crate::redis::url::Login;
+use crate::store_clock::StoreClock;
 #[cfg(feature = "tls")]
 use crate::tls::Tls;
 
 /// What a connection is named on the server, in `CLIENT LIST`.
 const NAME: &[u8] = b"syncguard";
 const READ_SIZE: usize = 4096;
+/// How often a server may say in one call that its clock has moved.
+const CLOCK_READINGS: usize = 4;
 
 /// How to make a connection, wherever it goes.
 pub(crate) struct Connector {
@@ -40,6 +45,8 @@ pub(crate) struct Connection {
     /// What was read; the first `filled` bytes of it count.
     input: Vec<u8>,
     filled: usize,
+    /// The server's clock, once it has told.
+    clock: Option<StoreClock>,
     /// Whether every command is to be announced by `ASKING`: the server is only about to own the slot.
     pub(crate) asking: bool,
 }
@@ -67,6 +74,7 @@ impl Connector {
             output: Vec::with_capacity(1024),
             input: vec![0; READ_SIZE],
             filled: 0,
+            clock: None,
             asking: false,
         };
         connection.log_in(&self.login, self.demand, limits)?;
@@ -103,11 +111,13 @@ impl Connection {
         match demand {
             Demand::Anything => {}
             Demand::Primary => steps.push((Step::Role, vec![b"ROLE"])),
-            // The name after it ends its effect.
+            // The command after it ends its effect.
             Demand::ClusterNode => steps.push((Step::Cluster, vec![b"ASKING"])),
         }
+        steps.push((Step::Time, vec![b"TIME"]));
         steps.push((Step::Name, vec![b"CLIENT", b"SETNAME", NAME]));
         let commands: Vec<&[&[u8]]> = steps.iter().map(|(_, c)| c.as_slice()).collect();
+        let sent = Instant::now();
         self.send(&commands, limits)?;
         // The password does not stay in the buffer.
         self.output.fill(0);
@@ -115,10 +125,46 @@ impl Connection {
         for (step, _) in &steps {
             match self.receive(limits)? {
                 Reply::Error(line) => step.judge(&line)?,
-                reply => step.accept(&reply)?,
+                reply => {
+                    step.accept(&reply)?;
+                    if let (Step::Time, Some(now_ms)) = (step, time(&reply)) {
+                        self.clock = Some(StoreClock::read(now_ms, sent));
+                    }
+                }
             }
         }
         self.end()
+    }
+
+    /// Runs a script that changes a lease. Its last argument is the time after which the server refuses it; whether it may be
+    /// applied that late is said in the error. A server whose clock has moved refuses in time too: it says what time it is, and
+    /// is asked again within the same limits. That is the connection's recovery, not a second attempt.
+    pub(crate) fn run_in_time(
+        &mut self,
+        script: &Script,
+        keys: &[&[u8]],
+        args: &[&[u8]],
+        limits: &Limits<'_>,
+    ) -> Result<Reply, LockError> {
+        for _ in 0..CLOCK_READINGS {
+            let limit = self.clock.map(|clock| clock.not_after(limits.deadline()));
+            let not_after = limit.map(|l| l.store_ms.to_string()).unwrap_or_default();
+            let args = [args, &[not_after.as_bytes()]].concat();
+            let sent = Instant::now();
+            let reply = self
+                .run(script, keys, &args, limits)
+                .map_err(|e| e.refused_after(limit))?;
+            match &reply {
+                Reply::Array(items) => match items[..] {
+                    [Reply::Integer(-3), Reply::Integer(now_ms)] => {
+                        self.clock = Some(StoreClock::read(now_ms, sent));
+                    }
+                    _ => return Ok(reply),
+                },
+                _ => return Ok(reply),
+            }
+        }
+        Err(LockError::unavailable("the server's clock does not keep its time").nothing_applied())
     }
 
     /// Runs a script by its digest, or by its text if the server does not know it yet: `SCRIPT LOAD` would be a trip
@@ -248,7 +294,23 @@ enum Step {
     Select,
     Role,
     Cluster,
+    /// Where it is refused, requests carry no time, and the scripts that read the clock tell what is missing.
+    Time,
     Name,
+}
+
+/// The server's clock in Unix milliseconds, from the reply to `TIME`.
+fn time(reply: &Reply) -> Option<i64> {
+    let Reply::Array(items) = reply else {
+        return None;
+    };
+    let [Reply::Bulk(seconds), Reply::Bulk(micros)] = &items[..] else {
+        return None;
+    };
+    let number = |text: &[u8]| std::str::from_utf8(text).ok()?.parse::<i64>().ok();
+    number(seconds)?
+        .checked_mul(1000)?
+        .checked_add(number(micros)? / 1000)
 }
 
 impl Step {
@@ -269,6 +331,9 @@ impl Step {
             // The name is for people who look at CLIENT LIST; a user without the right to it, or a server that does
             // not know it, is as good.
             Self::Name if line.starts_with("NOPERM") || refused.code() == ErrorCode::Internal => {
+                Ok(())
+            }
+            Self::Time if line.starts_with("NOPERM") || refused.code() == ErrorCode::Internal => {
                 Ok(())
             }
             Self::Cluster if refused.code() == ErrorCode::Internal => Err(LockError::invalid(

@@ -149,7 +149,11 @@ impl RedisBackend {
             rank,
             limits,
             |connection| {
-                let reply = connection.run(script, keys, args, limits)?;
+                let reply = if script.in_time {
+                    connection.run_in_time(script, keys, args, limits)?
+                } else {
+                    connection.run(script, keys, args, limits)?
+                };
                 // The index entry may have arrived before its lock, which then is not missing but elsewhere.
                 let in_doubt = matches!(reply, Reply::Integer(-1) | Reply::Nil);
                 if connection.asking && script.through_index && in_doubt {

@@ -9,6 +9,8 @@ pub(crate) struct Script {
     pub(crate) digest: String,
     /// Whether it reads a key that the caller cannot name: the lock that an index entry leads to.
     pub(crate) through_index: bool,
+    /// Whether its last argument is the time after which the server refuses it.
+    pub(crate) in_time: bool,
 }
 
 impl Script {
@@ -21,6 +23,14 @@ impl Script {
             text,
             digest,
             through_index: false,
+            in_time: false,
+        }
+    }
+
+    fn in_time(self) -> Self {
+        Self {
+            in_time: true,
+            ..self
         }
     }
 
@@ -54,9 +64,9 @@ macro_rules! script {
 impl Scripts {
     pub(crate) fn new() -> Self {
         Self {
-            acquire: script!("lua/acquire.lua"),
+            acquire: script!("lua/acquire.lua").in_time(),
             release: script!("lua/release.lua").through_index(),
-            extend: script!("lua/extend.lua").through_index(),
+            extend: script!("lua/extend.lua").through_index().in_time(),
             find_by_key: script!("lua/find_by_key.lua"),
             find_by_id: script!("lua/find_by_id.lua").through_index(),
             rehearse: script!("lua/rehearse.lua"),

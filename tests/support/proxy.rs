@@ -86,6 +86,8 @@ struct State {
     cuts: usize,
     /// How many bursts were kept back by [`Mode::Mute`].
     muted: usize,
+    /// Requests on connections with a smaller number are kept back.
+    held_below: u64,
     counts: Counts,
     stopped: bool,
     next: u64,
@@ -140,6 +142,7 @@ impl Proxy {
                 mode: Mode::Pass,
                 cuts: 0,
                 muted: 0,
+                held_below: 0,
                 counts: Counts::default(),
                 stopped: false,
                 next: 0,
@@ -197,6 +200,27 @@ impl Proxy {
     /// How many bursts of the server [`Mode::Mute`] has kept back.
     pub fn muted(&self) -> usize {
         self.shared.state().muted
+    }
+
+    /// Keeps back what clients send on the connections that are open now, until [`let_go`](Self::let_go). New connections
+    /// work: what is sent on them overtakes what is kept.
+    pub fn hold_back(&self) {
+        let mut state = self.shared.state();
+        state.held_below = state.next;
+    }
+
+    /// Closes the clients' ends of the connections that are held back. What they sent stays on its way.
+    pub fn reset_held(&self) {
+        let state = self.shared.state();
+        for (_, link) in state.open.iter().filter(|(id, _)| *id < state.held_below) {
+            link.client.close();
+        }
+    }
+
+    /// Delivers what was held back, also if its sender has gone.
+    pub fn let_go(&self) {
+        self.shared.state().held_below = 0;
+        self.shared.changed.notify_all();
     }
 
     /// Closes every connection there is. New ones are accepted.
@@ -307,7 +331,7 @@ impl Shared {
         ));
         let me = Arc::clone(self);
         let thread = std::thread::spawn(move || {
-            me.serve(client, server);
+            me.serve(id, client, server);
             me.state().open.retain(|(other, _)| *other != id);
             me.changed.notify_all();
         });
@@ -315,11 +339,11 @@ impl Shared {
     }
 
     /// One connection, until either end closes it.
-    fn serve(&self, client: Stream, server: Option<Stream>) {
+    fn serve(&self, id: u64, client: Stream, server: Option<Stream>) {
         // Whether the last burst came from the client.
         let asked = Mutex::new(false);
         let Some(server) = &server else {
-            return self.pump(Way::ToServer, &client, None, &asked);
+            return self.pump(id, Way::ToServer, &client, None, &asked);
         };
         let close = || {
             client.close();
@@ -327,22 +351,26 @@ impl Shared {
         };
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                self.pump(Way::ToServer, &client, Some(server), &asked);
+                self.pump(id, Way::ToServer, &client, Some(server), &asked);
                 close();
             });
-            self.pump(Way::ToClient, server, Some(&client), &asked);
+            self.pump(id, Way::ToClient, server, Some(&client), &asked);
             close();
         });
     }
 
-    fn pump(&self, way: Way, from: &Stream, to: Option<&Stream>, asked: &Mutex<bool>) {
+    fn pump(&self, id: u64, way: Way, from: &Stream, to: Option<&Stream>, asked: &Mutex<bool>) {
         let mut buffer = [0; 16 * 1024];
         loop {
             match from.read(&mut buffer) {
                 Ok(n) if n > 0 => {
                     self.count(way, n, asked);
+                    let held = way == Way::ToServer && self.keep_back(id);
                     if !self.forward(way, &buffer[..n], to) {
                         return;
+                    }
+                    if held {
+                        self.await_reply();
                     }
                 }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
@@ -364,6 +392,26 @@ impl Shared {
         *asked = way == Way::ToServer;
         drop(state);
         self.changed.notify_all();
+    }
+
+    /// Waits while this connection is held back; `true` if it was.
+    fn keep_back(&self, id: u64) -> bool {
+        let mut state = self.state();
+        let held = id < state.held_below;
+        while id < state.held_below && !state.stopped {
+            state = self.wait(state, Duration::from_secs(60));
+        }
+        held
+    }
+
+    /// Waits until the server has answered something: a sender that has gone would else end the connection first.
+    fn await_reply(&self) {
+        let end = Instant::now() + Duration::from_secs(5);
+        let mut state = self.state();
+        let before = state.counts.from_server;
+        while state.counts.from_server == before && !state.stopped && Instant::now() < end {
+            state = self.wait(state, Duration::from_millis(100));
+        }
     }
 
     /// Deals with bytes as the mode says; `false` if the connection is to be closed.

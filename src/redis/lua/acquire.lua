@@ -1,5 +1,7 @@
--- KEYS: lock, fence counter, index. ARGV: lock id, ttl ms, tolerance ms, largest fence, the value up to its fence.
+-- KEYS: lock, fence counter, index. ARGV: lock id, ttl ms, tolerance ms, largest fence, the value up to its fence,
+-- the server's time in ms after which it must not be granted, or nothing. Answers {-3, now} then.
 -- Answers {1, fence, expiresAtMs}, or {0, ms left, fence, lock id} of whoever holds it. Nothing is written before every check has passed.
+if late(ARGV[6]) then return {-3, now} end
 local value = redis.call('GET', KEYS[1])
 if value then
   local lock, live = read(value, ARGV[3])

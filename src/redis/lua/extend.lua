@@ -1,4 +1,6 @@
--- KEYS: index. ARGV: lock id, ttl ms, tolerance ms. Answers {1, expiresAtMs}, 0 not the owner, -1 missing, -2 expired.
+-- KEYS: index. ARGV: lock id, ttl ms, tolerance ms, the server's time in ms after which nothing may change, or nothing.
+-- Answers {1, expiresAtMs}, 0 not the owner, -1 missing, -2 expired, {-3, now} if it came too late.
+if late(ARGV[4]) then return {-3, now} end
 local key = redis.call('GET', KEYS[1])
 local value = key and redis.call('GET', key)
 if not value then return -1 end

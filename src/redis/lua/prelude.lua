@@ -14,3 +14,8 @@ local function read(value, tolerance)
   end
 end
 
+-- Whether a request has arrived after the time that its sender gave it.
+local function late(not_after)
+  return not_after ~= '' and now > tonumber(not_after)
+end
+

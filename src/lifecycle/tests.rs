@@ -1,0 +1,153 @@
+//! What an extend does to a lease, answer by answer. The interleavings are the model's.
+
+use std::time::{Duration, Instant};
+
+use super::{Effect, Extension, Lease, Leave, Lifecycle, Loss, Pace, Ring, believed_until};
+use crate::lease::Ttl;
+
+/// What the store's clock shows when ours shows zero.
+const EPOCH_MS: i64 = 1_700_000_000_000;
+
+fn ttl(ms: u64) -> Ttl {
+    Ttl::new(Duration::from_millis(ms)).expect("a legal ttl")
+}
+
+fn at(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+fn life(ttl_ms: u64, pace: Pace) -> Lifecycle {
+    Lifecycle::new(Lease {
+        sent: at(0),
+        ttl: ttl(ttl_ms),
+        pace,
+        max_hold: None,
+        expires_at_ms: EPOCH_MS + i64::try_from(ttl_ms).expect("a short time"),
+        wants_report: true,
+    })
+}
+
+/// An extend for `ttl_ms` that is sent and answered at `now_ms`, and tried again 10 ms later if it fails.
+fn extend(life: &Lifecycle, now_ms: u64, ttl_ms: u64, how: &Extension) -> Effect {
+    begin(life, now_ms, ttl_ms);
+    life.end_extend(at(now_ms), at(now_ms), ttl(ttl_ms), how, at(now_ms + 10))
+}
+
+fn begin(life: &Lifecycle, now_ms: u64, ttl_ms: u64) {
+    let far = Instant::now() + Duration::from_secs(60);
+    let (leave, _) = life.begin_extend(at(now_ms), ttl(ttl_ms), None, far);
+    assert!(matches!(leave, Leave::Send(..)));
+}
+
+/// The answer of a store whose clock shows what ours does.
+fn extended(now_ms: u64, ttl_ms: u64) -> Extension {
+    Extension::Extended(EPOCH_MS + i64::try_from(now_ms + ttl_ms).expect("a short time"))
+}
+
+fn unknown(not_after_ms: u64) -> Extension {
+    Extension::Unknown {
+        not_after_ms: Some(EPOCH_MS + i64::try_from(not_after_ms).expect("a short time")),
+    }
+}
+
+#[test]
+fn an_answer_after_the_deadline_revives_nothing() {
+    // The timer has not rung yet: only the clock says that the lease is over.
+    for (now_ms, revived) in [(29_000, true), (29_698, false), (31_000, false)] {
+        let life = life(30_000, Pace::Never);
+        begin(&life, 1_000, 30_000);
+        let sent = at(1_000);
+        let effect = life.end_extend(
+            at(now_ms),
+            sent,
+            ttl(30_000),
+            &extended(1_000, 30_000),
+            at(now_ms + 10),
+        );
+        assert_eq!(effect.held, revived, "answered at {now_ms} ms");
+        assert_eq!(effect.report, !revived);
+        assert_eq!(life.loss(), (!revived).then_some(Loss::Deadline));
+        let left = life.remaining(at(now_ms));
+        assert_eq!(left.is_zero(), !revived);
+    }
+}
+
+#[test]
+fn a_delayed_extend_counts_until_the_store_refuses_it() {
+    let life = life(30_000, Pace::Third);
+    assert!(!extend(&life, 100, 2_000, &unknown(600)).held);
+    assert_eq!(
+        life.remaining(at(100)),
+        believed_until(at(100), ttl(2_000)) - at(100)
+    );
+    // The store could still apply it after this answer: its lease would count from then.
+    assert!(extend(&life, 500, 60_000, &extended(500, 60_000)).held);
+    assert_eq!(life.remaining(at(500)), believed_until(at(0), ttl(2_000)));
+    assert_eq!(life.alarm(), Some(at(500) + ttl(2_000).as_duration() / 3));
+    assert!(extend(&life, 600, 60_000, &extended(600, 60_000)).held);
+    assert_eq!(life.remaining(at(600)), believed_until(at(0), ttl(2_000)));
+    // From here on it cannot.
+    assert!(extend(&life, 601, 60_000, &extended(601, 60_000)).held);
+    assert_eq!(life.remaining(at(601)), believed_until(at(0), ttl(60_000)));
+    assert_eq!(life.alarm(), Some(at(20_601)));
+}
+
+#[test]
+fn of_several_delayed_extends_the_shortest_and_the_latest_count() {
+    let life = life(30_000, Pace::Never);
+    for (ttl_ms, not_after) in [(9_000, 700), (2_000, 400), (50_000, 900)] {
+        assert!(!extend(&life, 100, ttl_ms, &unknown(not_after)).held);
+    }
+    assert!(extend(&life, 800, 60_000, &extended(800, 60_000)).held);
+    assert_eq!(life.remaining(at(800)), believed_until(at(0), ttl(2_000)));
+    assert!(extend(&life, 901, 60_000, &extended(901, 60_000)).held);
+    assert_eq!(life.remaining(at(901)), believed_until(at(0), ttl(60_000)));
+}
+
+#[test]
+fn where_nothing_arrives_late_the_next_answer_counts() {
+    let life = life(30_000, Pace::Never);
+    let how = Extension::Unknown { not_after_ms: None };
+    assert!(!extend(&life, 100, 2_000, &how).held);
+    assert!(extend(&life, 500, 60_000, &extended(500, 60_000)).held);
+    assert_eq!(life.remaining(at(500)), believed_until(at(0), ttl(60_000)));
+}
+
+#[test]
+fn an_extend_of_unknown_outcome_is_followed_by_a_renewal() {
+    let life = life(30_000, Pace::Third);
+    let effect = extend(&life, 100, 1_000, &unknown(5_000));
+    // Not at a third of the thirty seconds: the lease may be over after one.
+    assert_eq!(effect.alarm, Some(at(110)));
+    assert!(matches!(life.ring(at(110)), Ring::Start(_)));
+    let (ttl, _) = life.next_renewal().expect("a renewal");
+    assert_eq!(ttl.as_millis(), 30_000);
+}
+
+#[test]
+fn a_short_lease_is_renewed_before_it_ends() {
+    let life = life(30_000, Pace::Third);
+    // Believed in until 100 + 8 − 2.08 ms: trying again after 10 ms would be too late.
+    let effect = extend(&life, 100, 8, &unknown(5_000));
+    let alarm = effect.alarm.expect("a renewal");
+    assert!(alarm > at(100) && alarm < at(104), "{alarm:?}");
+}
+
+#[test]
+fn without_a_heartbeat_nothing_is_renewed() {
+    let life = life(30_000, Pace::Never);
+    let effect = extend(&life, 100, 1_000, &unknown(5_000));
+    assert_eq!(effect.alarm, Some(believed_until(at(100), ttl(1_000))));
+    assert!(matches!(life.ring(at(500)), Ring::At(_)));
+}
+
+#[test]
+fn a_refused_extend_leaves_the_next_renewal_where_it_was() {
+    let life = life(30_000, Pace::Third);
+    let effect = extend(&life, 100, 1_000, &Extension::Refused);
+    assert_eq!(effect.alarm, Some(at(10_000)));
+    assert_eq!(
+        life.remaining(at(100)),
+        believed_until(at(0), ttl(30_000)) - at(100)
+    );
+}

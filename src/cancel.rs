@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use crate::process::Owner;
 use crate::sync::{Condvar, Mutex};
 use crate::wake::Wake;
 
@@ -136,7 +137,7 @@ impl CancelToken {
         Subscription {
             token: Arc::downgrade(&self.inner),
             id,
-            pid: std::process::id(),
+            owner: Owner::current(),
         }
     }
 
@@ -176,13 +177,13 @@ impl Wake for Link {
 pub(crate) struct Subscription {
     token: Weak<Inner>,
     id: u64,
-    pid: u32,
+    owner: Owner,
 }
 
 impl Drop for Subscription {
     fn drop(&mut self) {
         // Options with a token go out of scope in a forked child too, where the mutex may be locked for ever.
-        if std::process::id() != self.pid {
+        if !self.owner.is_this_process() {
             return;
         }
         if let Some(token) = self.token.upgrade() {

@@ -19,6 +19,7 @@ use crate::lease::{Holder, LockId, Ttl, WARN_FENCE};
 use crate::lifecycle::{Lease, Lifecycle};
 use crate::open::ClientOptions;
 use crate::options::{Checked, LockOptions};
+use crate::process::Owner;
 use crate::queue::Queue;
 use crate::runtime::Runtime;
 use crate::telemetry::Telemetry;
@@ -72,7 +73,7 @@ struct Inner {
     queue: Arc<Queue>,
     /// When the last clean-up was begun, in milliseconds of the timer's clock; `None` if clean-up is off.
     cleaned: Option<AtomicU64>,
-    pid: u32,
+    owner: Owner,
 }
 
 impl Client {
@@ -139,7 +140,7 @@ impl Client {
                 undo,
                 queue: Arc::default(),
                 cleaned: options.cleanup_in_is_locked.then(AtomicU64::default),
-                pid: std::process::id(),
+                owner: Owner::current(),
             }),
         }
     }
@@ -315,7 +316,7 @@ impl Client {
             runtime: inner.runtime.clone(),
             on_lost: options.lost_callback().cloned(),
             on_release_error: inner.hooks.with_release_hook(options.release_hook()),
-            pid: inner.pid,
+            owner: inner.owner,
         });
         Guard::new(Arc::clone(&held)).map_err(|error| {
             // Nobody would notice its loss: give it back at once, and until that is answered.
@@ -395,9 +396,9 @@ impl Client {
         );
     }
 
-    /// Asked before anything else is: a store of the user's own may not compare pids, and its mutexes may be locked for ever.
+    /// Asked before anything else is: a store of a user's own may not check for a fork, and its mutexes may be locked for ever.
     pub(crate) fn refuse_inherited(&self) -> Result<(), LockError> {
-        if std::process::id() == self.inner.pid {
+        if self.inner.owner.is_this_process() {
             Ok(())
         } else {
             Err(LockError::forked())

@@ -14,6 +14,7 @@ use crate::error::{ErrorCode, LockError};
 use crate::lease::random_bits;
 use crate::limits::Limits;
 use crate::options::{Backoff, Jitter, Retry};
+use crate::process::Owner;
 use crate::sync::Mutex;
 use crate::threads;
 
@@ -61,7 +62,7 @@ pub(crate) type Dial = Box<dyn Fn(&Limits<'_>) -> Result<Box<dyn Wire>, LockErro
 pub(crate) struct Ear(Arc<Shared>);
 
 struct Shared {
-    pid: u32,
+    owner: Owner,
     dial: Dial,
     connect_timeout: Duration,
     state: Mutex<State>,
@@ -85,7 +86,7 @@ struct Name {
 }
 
 impl Ear {
-    pub(crate) fn new(pid: u32, connect_timeout: Duration, dial: Dial) -> Self {
+    pub(crate) fn new(owner: Owner, connect_timeout: Duration, dial: Dial) -> Self {
         let state = State {
             names: HashMap::new(),
             last_id: 0,
@@ -93,7 +94,7 @@ impl Ear {
             nudge: CancelToken::new(),
         };
         Self(Arc::new(Shared {
-            pid,
+            owner,
             dial,
             connect_timeout,
             state: Mutex::new(state),
@@ -102,7 +103,7 @@ impl Ear {
 
     /// Has `freed` called for every release that concerns `name`.
     pub(crate) fn watch(&self, name: String, freed: Freed) -> Option<Watch> {
-        if std::process::id() != self.0.pid {
+        if !self.0.owner.is_this_process() {
             return None;
         }
         let mut state = self.0.state.lock();
@@ -137,7 +138,7 @@ struct Watcher {
 
 impl Drop for Watcher {
     fn drop(&mut self) {
-        if std::process::id() != self.shared.pid {
+        if !self.shared.owner.is_this_process() {
             return;
         }
         let mut state = self.shared.state.lock();
@@ -224,7 +225,7 @@ impl Shared {
 
     /// One connection's life. `Ok` if it ended because nobody waits any more.
     fn conversation(&self, mut token: CancelToken) -> Result<(), LockError> {
-        let mut wire = (self.dial)(&Limits::enter(self.pid, self.connect_timeout, None)?)?;
+        let mut wire = (self.dial)(&Limits::enter(self.owner, self.connect_timeout, None)?)?;
         self.forget();
         let mut asked = false;
         let mut idle_since = None;
@@ -240,7 +241,7 @@ impl Shared {
                 (false, true) => LINGER,
                 (false, false) => SILENCE,
             };
-            let heard = Limits::enter(self.pid, patience, Some(&token))
+            let heard = Limits::enter(self.owner, patience, Some(&token))
                 .and_then(|limits| wire.hear(&limits));
             match heard {
                 Ok(names) => {
@@ -250,7 +251,7 @@ impl Shared {
                 Err(e) if e.code() == ErrorCode::Aborted => token = self.renew_token(),
                 Err(e) if e.code() == ErrorCode::NetworkTimeout && idle => {}
                 Err(e) if e.code() == ErrorCode::NetworkTimeout && !asked => {
-                    match wire.ask(&Limits::enter(self.pid, PROMPT, None)?)? {
+                    match wire.ask(&Limits::enter(self.owner, PROMPT, None)?)? {
                         Some(names) => self.call(&names),
                         None => asked = true,
                     }
@@ -276,7 +277,7 @@ impl Shared {
         let idle = state.names.is_empty();
         drop(state);
         if !add.is_empty() || !remove.is_empty() {
-            let heard = wire.update(&add, &remove, &Limits::enter(self.pid, PROMPT, None)?)?;
+            let heard = wire.update(&add, &remove, &Limits::enter(self.owner, PROMPT, None)?)?;
             self.call(&heard);
         }
         Ok(idle)
@@ -340,7 +341,7 @@ mod tests {
         let (dialled, asked) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let (dials, asks) = (Arc::clone(&dialled), Arc::clone(&asked));
         let ear = Ear::new(
-            std::process::id(),
+            Owner::current(),
             Duration::from_secs(60),
             Box::new(move |_| {
                 dials.fetch_add(1, SeqCst);

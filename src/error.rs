@@ -196,7 +196,11 @@ impl LockError {
 
     /// What an inherited handle answers in a forked child.
     pub(crate) fn forked() -> Self {
-        Self::internal("this handle belongs to the parent process; open a client of its own in the forked child").nothing_applied()
+        Self::internal(
+            "this handle belongs to the parent process; open a client of its own in the forked child (if this process was not \
+             forked: it closed descriptors that are not its own; open a new client)",
+        )
+        .nothing_applied()
     }
 
     /// The kind of trouble.

@@ -18,6 +18,7 @@ use crate::key::Key;
 use crate::lease::{Acquired, Fence, LockId, Ttl};
 use crate::lifecycle::{Leave, Lifecycle, Ring, Turn};
 use crate::options::{OnLost, OnReleaseError};
+use crate::process::Owner;
 use crate::queue::Queue;
 use crate::runtime::Runtime;
 use crate::timer::{Alarm, Ticket};
@@ -74,7 +75,7 @@ pub(crate) struct Held {
     pub(crate) runtime: Runtime,
     pub(crate) on_lost: Option<OnLost>,
     pub(crate) on_release_error: Option<OnReleaseError>,
-    pub(crate) pid: u32,
+    pub(crate) owner: Owner,
 }
 
 /// An attempt of this grant that was not answered may still reach the store: after the release it would take the lock again.
@@ -393,7 +394,7 @@ impl Guard {
 
     /// Whether this is a forked child's copy. Asked before any mutex is touched.
     fn is_inherited(&self) -> bool {
-        std::process::id() != self.held.pid
+        !self.held.owner.is_this_process()
     }
 
     fn refuse_inherited(&self) -> Result<(), LockError> {

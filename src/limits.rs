@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::cancel::{CancelToken, deadline_after};
 use crate::error::{ErrorCode, LockError};
+use crate::process::Owner;
 
 /// The door of every call of a store: one deadline and one cancel token that go through all its steps.
 #[derive(Clone, Copy, Debug)]
@@ -15,13 +16,13 @@ pub(crate) struct Limits<'a> {
 impl<'a> Limits<'a> {
     /// Begins a call that lasts at most `timeout`, in the process that opened the store.
     ///
-    /// The pid is compared first of all: in a forked child any mutex may be locked for ever.
+    /// The process is checked first of all: in a forked child any mutex may be locked for ever.
     pub(crate) fn enter(
-        pid: u32,
+        owner: Owner,
         timeout: Duration,
         cancel: Option<&'a CancelToken>,
     ) -> Result<Self, LockError> {
-        if std::process::id() != pid {
+        if !owner.is_this_process() {
             return Err(LockError::forked());
         }
         let own = deadline_after(timeout);

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::backend::{Backend, Watch};
 use crate::key::Key;
+use crate::process::Owner;
 use crate::sync::Mutex;
 use crate::wake::Wake;
 
@@ -57,7 +58,7 @@ pub(crate) struct Place {
     queue: Arc<Queue>,
     key: Key,
     id: u64,
-    pid: u32,
+    owner: Owner,
 }
 
 impl Queue {
@@ -152,7 +153,7 @@ impl Queue {
             queue: Arc::clone(self),
             key,
             id,
-            pid: std::process::id(),
+            owner: Owner::current(),
         }
     }
 
@@ -325,7 +326,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         // In a forked child the mutex may be locked for ever, and nobody waits.
-        if std::process::id() != self.pid {
+        if !self.owner.is_this_process() {
             return;
         }
         let mut lines = self.queue.lines.lock();

@@ -15,6 +15,7 @@ use crate::diagnostics::StoredLock;
 use crate::error::LockError;
 use crate::key::Key;
 use crate::lease::{LockId, Ttl};
+use crate::process::Owner;
 use crate::sync::Mutex;
 use crate::threads;
 
@@ -121,7 +122,7 @@ pub struct Telemetry<B> {
     /// Made with the first event.
     queue: Mutex<Option<SyncSender<Raw>>>,
     dropped: Arc<AtomicU64>,
-    pid: u32,
+    owner: Owner,
 }
 
 /// An event before it is hashed, which the operation's thread does not do.
@@ -151,7 +152,7 @@ impl<B: Backend> Telemetry<B> {
             include_raw,
             queue: Mutex::new(None),
             dropped: Arc::new(AtomicU64::new(0)),
-            pid: std::process::id(),
+            owner: Owner::current(),
         }
     }
 
@@ -170,7 +171,7 @@ impl<B: Backend> Telemetry<B> {
         judge: impl FnOnce(&T) -> (bool, Option<&'static str>),
     ) -> Result<T, LockError> {
         // In a forked child the queue's mutex may be locked for ever, and the store refuses anyway.
-        if std::process::id() != self.pid {
+        if !self.owner.is_this_process() {
             return work();
         }
         let start = Instant::now();
@@ -214,7 +215,7 @@ impl<B: Backend> Telemetry<B> {
 impl<B> Drop for Telemetry<B> {
     fn drop(&mut self) {
         // Closing the queue takes a mutex of its own, which a forked child may have inherited locked.
-        if std::process::id() != self.pid {
+        if !self.owner.is_this_process() {
             std::mem::forget(self.queue.get_mut().take());
         }
     }

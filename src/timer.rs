@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::clock::Clock;
 use crate::error::{ErrorCode, LockError};
+use crate::process::Owner;
 use crate::sync::{Condvar, Mutex};
 use crate::threads;
 use crate::wake::Wake;
@@ -20,7 +21,7 @@ pub(crate) trait Alarm: Send + Sync {
 /// A timer over one clock. Its thread starts with the first alarm and ends when the timer is dropped.
 pub(crate) struct Timer {
     shared: Arc<Shared>,
-    pid: u32,
+    owner: Owner,
 }
 
 struct Shared {
@@ -92,7 +93,7 @@ impl Timer {
         shared.clock.subscribe(Arc::downgrade(&me));
         Self {
             shared,
-            pid: std::process::id(),
+            owner: Owner::current(),
         }
     }
 
@@ -210,7 +211,7 @@ impl Wake for Shared {
 impl Drop for Timer {
     fn drop(&mut self) {
         // A forked child has no thread to stop, and the mutex may be locked for ever.
-        if std::process::id() != self.pid {
+        if !self.owner.is_this_process() {
             return;
         }
         self.shared.state.lock().stopped = true;

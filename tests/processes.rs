@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use passing::Passing;
-use process::{Stage, hear, in_child, say, wait_child};
+use process::{Stage, hear, in_child, in_child_as_pid_1, say, wait_child};
 use support::{PATIENCE, eventually};
 use syncguard::testkit::MemoryBackend;
 use syncguard::{
@@ -31,6 +31,12 @@ fn stage() {
         ("fork", fork_with_a_file),
         ("fork in traffic", fork_in_traffic),
         ("fork everything", fork_everything),
+        ("fork into a namespace", fork_into_a_namespace),
+        ("fork into a namespace without a lock", |dir| {
+            without_descriptors(|| drop(CancelToken::new()));
+            fork_into_a_namespace(dir);
+        }),
+        ("close descriptors", close_descriptors),
     ]);
 }
 
@@ -272,6 +278,106 @@ fn fork_with_a_file(dir: &Path) {
     let before = held.expires_at_ms();
     eventually("a renewal", || held.expires_at_ms() > before);
     assert!(!held.is_lost() && held.release().expect("an answer"));
+}
+
+#[test]
+fn a_child_with_the_pid_of_its_parent_leaves_its_lock_alone() {
+    for stage in [
+        "fork into a namespace",
+        "fork into a namespace without a lock",
+    ] {
+        let dir = tempfile::tempdir().expect("a temp dir");
+        let client = open(dir.path());
+        let mut stage = Stage::start_as_pid_1(stage, dir.path());
+        let fence = stage.expect("forked");
+        let seen = client.get_by_key("held").expect("an answer");
+        assert_eq!(seen.expect("a live lock").fence.to_string(), fence);
+        stage.tell("go on");
+        stage.finish();
+        assert!(!is_locked(&client, "held"));
+    }
+}
+
+/// The parent is PID 1, and so is every child.
+fn fork_into_a_namespace(dir: &Path) {
+    assert_eq!(std::process::id(), 1);
+    let client = open(dir);
+    let how = LockOptions::new().heartbeat(Duration::from_millis(50));
+    let held = client.lock_with("held", &how).expect("a lock");
+    let (mut client, mut held) = (Some(client), Some(held));
+    for _ in 0..5 {
+        let child = in_child_as_pid_1(|| {
+            assert_eq!(std::process::id(), 1);
+            if let (Some(client), Some(held)) = (&client, &held) {
+                inherited_is_refused(client, held);
+            }
+            drop((held.take(), client.take()));
+            match open(dir).try_lock("held") {
+                Ok(taken) => assert!(taken.is_none(), "the parent holds it"),
+                // The fork fell into a renewal of the parent's.
+                Err(e) => assert!(e.message().contains("forked while"), "{e}"),
+            }
+            let own = Client::with_backend(MemoryBackend::new());
+            let how = LockOptions::new()
+                .heartbeat(Duration::from_millis(5))
+                .cancel(&CancelToken::new());
+            let mine = own.lock_with("child", &how).expect("a lock");
+            let before = mine.expires_at_ms();
+            eventually("a renewal", || mine.expires_at_ms() > before);
+            // A child of the child: its timer is not the one of its parent.
+            let grandchild = in_child(|| {
+                inherited_is_refused(&own, &mine);
+                let own = Client::with_backend(MemoryBackend::new());
+                let mine = own.lock_with("grandchild", &how).expect("a lock");
+                let before = mine.expires_at_ms();
+                eventually("a renewal", || mine.expires_at_ms() > before);
+            });
+            assert_eq!(wait_child(grandchild), Ok(0));
+            assert!(!mine.is_lost() && mine.release().expect("an answer"));
+        });
+        assert_eq!(wait_child(child), Ok(0));
+    }
+    let held = held.expect("the parent's");
+    say(&format!("forked {}", held.fence()));
+    hear();
+    let before = held.expires_at_ms();
+    eventually("a renewal", || held.expires_at_ms() > before);
+    assert!(!held.is_lost() && held.release().expect("an answer"));
+}
+
+/// Runs `body` while this process can open nothing.
+fn without_descriptors(body: impl FnOnce()) {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("the limit");
+    setrlimit(Resource::RLIMIT_NOFILE, 0, hard).expect("a lower limit");
+    assert!(std::fs::File::open("/dev/null").is_err());
+    body();
+    setrlimit(Resource::RLIMIT_NOFILE, soft, hard).expect("the limit");
+}
+
+#[test]
+fn a_host_that_closes_all_descriptors_is_told() {
+    let dir = tempfile::tempdir().expect("a temp dir");
+    let mut stage = Stage::start("close descriptors", dir.path());
+    stage.expect("told");
+    stage.finish();
+}
+
+/// As careless daemons do, long after the start. No store of the library's own: their descriptors are closed with the rest.
+fn close_descriptors(_: &Path) {
+    let client = Client::with_backend(MemoryBackend::new());
+    let held = client.lock("held").expect("a lock");
+    for fd in 3..1000 {
+        let _ = nix::unistd::close(fd);
+    }
+    let error = client.lock("other").map(drop).expect_err("no proof");
+    assert_eq!(error.code(), ErrorCode::Internal, "{error}");
+    assert!(error.message().contains("closed"), "{error}");
+    assert!(held.is_lost());
+    let own = Client::with_backend(MemoryBackend::new());
+    let guard = own.lock("held").expect("a new client works");
+    assert!(guard.release().expect("an answer"));
+    say("told");
 }
 
 #[test]

@@ -11,6 +11,7 @@ use super::proxy::{Address, Mode, Proxy};
 use super::*;
 use crate::cancel::CancelToken;
 use crate::error::ErrorCode;
+use crate::process::Owner;
 
 /// Far more than a loaded machine needs for anything here.
 const AMPLE: Duration = Duration::from_secs(60);
@@ -26,11 +27,11 @@ fn directory() -> tempfile::TempDir {
 }
 
 fn within(timeout: Duration) -> Limits<'static> {
-    Limits::enter(std::process::id(), timeout, None).expect("time is left")
+    Limits::enter(Owner::current(), timeout, None).expect("time is left")
 }
 
 fn cancellable(token: &CancelToken) -> Limits<'_> {
-    Limits::enter(std::process::id(), AMPLE, Some(token)).expect("time is left")
+    Limits::enter(Owner::current(), AMPLE, Some(token)).expect("time is left")
 }
 
 fn listener() -> (TcpListener, SocketAddr) {
@@ -330,7 +331,7 @@ fn a_wake_up_that_came_late_cancels_nobody_else() {
         // As left behind by a token that was cancelled just after its call.
         socket.wire.wake_for_test();
         let token = CancelToken::new();
-        let limits = Limits::enter(std::process::id(), SHORT, Some(&token)).expect("time is left");
+        let limits = Limits::enter(Owner::current(), SHORT, Some(&token)).expect("time is left");
         let error = socket.read(&mut [0; 8], &limits).expect_err("a timeout");
         assert_eq!(error.code(), ErrorCode::NetworkTimeout);
     }

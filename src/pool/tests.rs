@@ -4,12 +4,13 @@ use std::time::{Duration, Instant};
 
 use super::*;
 use crate::cancel::CancelToken;
+use crate::process::Owner;
 
 const AMPLE: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_millis(50);
 
 fn within(timeout: Duration) -> Limits<'static> {
-    Limits::enter(std::process::id(), timeout, None).expect("time is left")
+    Limits::enter(Owner::current(), timeout, None).expect("time is left")
 }
 
 fn queued<C>(pool: &Pool<C>, rank: Rank, n: usize) {
@@ -130,7 +131,7 @@ fn a_cancel_ends_the_wait_of_its_caller_alone() {
     let token = CancelToken::new();
     thread::scope(|scope| {
         let cancelled = scope.spawn(|| {
-            let limits = Limits::enter(std::process::id(), AMPLE, Some(&token));
+            let limits = Limits::enter(Owner::current(), AMPLE, Some(&token));
             let slot = pool.slot(Rank::Ordinary, &limits.expect("time is left"));
             slot.map(drop).expect_err("a cancel")
         });
@@ -175,8 +176,7 @@ fn nothing_is_lost_in_a_crowd() {
                         1 => Duration::from_micros(50 + i * 7),
                         _ => AMPLE,
                     };
-                    let Ok(limits) = Limits::enter(std::process::id(), patience, Some(&token))
-                    else {
+                    let Ok(limits) = Limits::enter(Owner::current(), patience, Some(&token)) else {
                         continue;
                     };
                     if (i + round) % 3 == 2 {

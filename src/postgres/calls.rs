@@ -192,11 +192,12 @@ pub(crate) fn millis_left(limits: &Limits<'_>) -> Result<i32, LockError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::process::Owner;
 
     #[test]
     fn the_server_gives_up_first_and_not_much_too_early() {
         for ms in [1, 7, 100, 800, 5_000, 3_600_000, u64::MAX / 2_000_000] {
-            let limits = Limits::enter(std::process::id(), Duration::from_millis(ms), None);
+            let limits = Limits::enter(Owner::current(), Duration::from_millis(ms), None);
             let limit = ServerLimit::of(&limits.expect("limits")).expect("time left");
             assert!(limit.ms >= 1 && limit.allows(limit.ms), "{limit:?}");
             let ours = i64::from(limit.ms) + i64::from(limit.margin_ms);

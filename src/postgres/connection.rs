@@ -12,6 +12,7 @@ use super::wire::{Channel, Param, Row, statement, unsendable};
 use crate::error::{ErrorCode, LockError};
 use crate::limits::Limits;
 use crate::net::{Endpoint, Socket};
+use crate::process::Owner;
 use crate::threads;
 
 /// No answer of ours is near it.
@@ -229,10 +230,10 @@ impl Connection {
         let endpoint = self.endpoint.clone();
         let mut out = BytesMut::new();
         frontend::cancel_request(self.key.process, self.key.secret, &mut out);
-        let pid = std::process::id();
+        let owner = Owner::current();
         // Without a thread to spare the server's own time limit does it.
         let _ = threads::spawn("syncguard-cancel", move || {
-            if let Ok(limits) = Limits::enter(pid, CANCEL_WITHIN, None)
+            if let Ok(limits) = Limits::enter(owner, CANCEL_WITHIN, None)
                 && let Ok(mut socket) = Socket::connect(&endpoint, &limits)
                 && socket.write_all(&out, &limits).is_ok()
             {

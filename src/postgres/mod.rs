@@ -33,6 +33,7 @@ use crate::limits::Limits;
 use crate::liveness::{CLEANUP_GUARD_MS, TIME_TOLERANCE_MS, is_live};
 use crate::open::ClientOptions;
 use crate::pool::Rank;
+use crate::process::Owner;
 
 /// Locks in a Postgres database, in tables that [`setup_schema`](Backend::setup_schema) creates.
 ///
@@ -50,7 +51,7 @@ use crate::pool::Rank;
 pub struct PostgresBackend(Arc<Inner>, Ear);
 
 struct Inner {
-    pid: u32,
+    owner: Owner,
     sessions: Sessions,
     keys: KeySpace,
     operation_timeout: Duration,
@@ -69,9 +70,9 @@ impl PostgresBackend {
     /// `InvalidArgument` for a URL or an option that cannot be right; no part of the URL but an option's name is repeated.
     pub fn open(url: &str, options: &ClientOptions) -> Result<Self, LockError> {
         options.checked()?;
-        let pid = std::process::id();
+        let owner = Owner::current();
         let inner = Arc::new(Inner {
-            pid,
+            owner,
             sessions: Sessions::new(url, options)?,
             keys: KeySpace::table(),
             operation_timeout: options.operation_timeout,
@@ -80,7 +81,7 @@ impl PostgresBackend {
         let dial = move |limits: &Limits<'_>| -> Result<Box<dyn Wire>, LockError> {
             Ok(Box::new(sessions.sessions.listener(limits)?))
         };
-        let ear = Ear::new(pid, options.connect_timeout, Box::new(dial));
+        let ear = Ear::new(owner, options.connect_timeout, Box::new(dial));
         Ok(Self(inner, ear))
     }
 
@@ -108,7 +109,7 @@ impl PostgresBackend {
 
 impl Inner {
     fn limits<'a>(&self, cancel: Option<&'a CancelToken>) -> Result<Limits<'a>, LockError> {
-        Limits::enter(self.pid, self.operation_timeout, cancel)
+        Limits::enter(self.owner, self.operation_timeout, cancel)
     }
 
     fn purge(&self, limit: u32, limits: &Limits<'_>) -> Result<u64, LockError> {

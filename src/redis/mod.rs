@@ -41,6 +41,7 @@ use crate::liveness::TIME_TOLERANCE_MS;
 use crate::open::ClientOptions;
 use crate::pool::Rank;
 #[cfg(feature = "tls")]
+use crate::process::Owner;
 use crate::tls::{Tls, Verify};
 
 /// Locks in a Redis server, shared with the TypeScript library: the same key is the same lock with the same fences.
@@ -59,7 +60,7 @@ use crate::tls::{Tls, Verify};
 /// # Ok::<(), syncguard::LockError>(())
 /// ```
 pub struct RedisBackend {
-    pid: u32,
+    owner: Owner,
     operation_timeout: Duration,
     space: KeySpace,
     scripts: Scripts,
@@ -119,14 +120,14 @@ impl RedisBackend {
                 (Route::Cluster(cluster), Demand::ClusterNode)
             }
         };
-        let pid = std::process::id();
+        let owner = Owner::current();
         let servers = Arc::new(Servers::new(route, connector(url.login, demand), options));
         Ok(Self {
-            pid,
+            owner,
             operation_timeout: options.operation_timeout,
             space,
             scripts: Scripts::new(),
-            ear: ear(pid, &servers, options.connect_timeout),
+            ear: ear(owner, &servers, options.connect_timeout),
             servers,
             tolerance: TIME_TOLERANCE_MS.to_string(),
             max_fence: MAX_FENCE.to_string(),
@@ -134,7 +135,7 @@ impl RedisBackend {
     }
 
     fn enter<'a>(&self, cancel: Option<&'a CancelToken>) -> Result<Limits<'a>, LockError> {
-        Limits::enter(self.pid, self.operation_timeout, cancel)
+        Limits::enter(self.owner, self.operation_timeout, cancel)
     }
 
     fn run(
@@ -388,10 +389,10 @@ impl fmt::Debug for RedisBackend {
     }
 }
 
-fn ear(pid: u32, servers: &Arc<Servers>, connect_timeout: Duration) -> Ear {
+fn ear(owner: Owner, servers: &Arc<Servers>, connect_timeout: Duration) -> Ear {
     let servers = Arc::clone(servers);
     Ear::new(
-        pid,
+        owner,
         connect_timeout,
         Box::new(move |limits| Ok(Box::new(Subscription(servers.connect(limits)?)))),
     )

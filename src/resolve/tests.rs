@@ -3,12 +3,13 @@ use std::thread;
 
 use super::*;
 use crate::cancel::CancelToken;
+use crate::process::Owner;
 
 const AMPLE: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_millis(50);
 
 fn within(timeout: Duration) -> Limits<'static> {
-    Limits::enter(std::process::id(), timeout, None).expect("time is left")
+    Limits::enter(Owner::current(), timeout, None).expect("time is left")
 }
 
 /// Names that begin with "hung" are not answered before the gate is opened.
@@ -142,7 +143,7 @@ fn a_cancel_ends_the_wait() {
     let token = CancelToken::new();
     thread::scope(|scope| {
         let asking = scope.spawn(|| {
-            let limits = Limits::enter(std::process::id(), AMPLE, Some(&token));
+            let limits = Limits::enter(Owner::current(), AMPLE, Some(&token));
             resolver
                 .resolve("hung", &limits.expect("time is left"))
                 .expect_err("a cancel")

@@ -17,9 +17,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::connection::Patience;
 use crate::error::LockError;
 use crate::limits::Limits;
+use crate::process::Owner;
 use crate::sync::Mutex;
 
-/// The process id in the upper half, the number of its threads that are inside SQLite in the lower one. One word, so that a
+/// The number of the process in the upper half, how many of its threads are inside SQLite in the lower one. One word, so that a
 /// fork cannot fall between the two.
 static INSIDE: AtomicU64 = AtomicU64::new(0);
 const COUNT: u64 = u32::MAX as u64;
@@ -28,18 +29,18 @@ const COUNT: u64 = u32::MAX as u64;
 pub(super) struct Inside(());
 
 impl Inside {
-    /// Enters, in the process `pid`, which the caller has compared already: asking costs a system call.
+    /// Enters, in the process `owner`, which the caller has checked already: asking costs system calls.
     ///
     /// # Errors
     /// `Internal` in a child that was forked while another thread of its parent was inside.
-    pub(super) fn enter(pid: u32) -> Result<Self, LockError> {
-        let pid = u64::from(pid) << 32;
+    pub(super) fn enter(owner: Owner) -> Result<Self, LockError> {
+        let process = u64::from(owner.number()) << 32;
         let mut seen = INSIDE.load(Ordering::Acquire);
         loop {
-            let next = if seen & !COUNT == pid {
+            let next = if seen & !COUNT == process {
                 seen + 1
             } else if seen & COUNT == 0 {
-                pid | 1
+                process | 1
             } else {
                 return Err(LockError::internal(
                     "this process was forked while another thread of its parent was using an sqlite: store, and cannot use \
@@ -83,7 +84,8 @@ impl FileId {
 
 /// A database that this process, or one it was forked from, has opened.
 struct Opened {
-    pid: u32,
+    /// The number of the process.
+    process: u32,
     file: FileId,
     shm: FileId,
 }
@@ -96,11 +98,11 @@ fn opened() -> &'static Mutex<Vec<Opened>> {
 
 /// Remembers that SQLite has this database in its table.
 pub(super) fn note(_: &Inside, file: FileId, shm: FileId) {
-    let pid = std::process::id();
+    let process = Owner::current().number();
     let mut list = opened().lock();
     match list.iter_mut().find(|o| o.file == file) {
-        Some(known) => *known = Opened { pid, file, shm },
-        None => list.push(Opened { pid, file, shm }),
+        Some(known) => *known = Opened { process, file, shm },
+        None => list.push(Opened { process, file, shm }),
     }
 }
 
@@ -117,13 +119,16 @@ pub(super) fn adopt(
     let Ok(file) = FileId::of(path) else {
         return Ok(()); // No file, nothing inherited.
     };
-    let pid = std::process::id();
+    let process = Owner::current().number();
     let mut list = opened().lock();
-    let Some(known) = list.iter_mut().find(|o| o.file == file && o.pid != pid) else {
+    let Some(known) = list
+        .iter_mut()
+        .find(|o| o.file == file && o.process != process)
+    else {
         return Ok(());
     };
     imp::take_locks(path, file, known.shm, limits, patience).map_err(LockError::nothing_applied)?;
-    known.pid = pid;
+    known.process = process;
     Ok(())
 }
 

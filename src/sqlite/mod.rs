@@ -36,6 +36,7 @@ use crate::limits::Limits;
 use crate::liveness::CLEANUP_GUARD_MS;
 use crate::open::ClientOptions;
 use crate::pool::Rank;
+use crate::process::Owner;
 
 /// Locks in an SQLite file: `sqlite:PATH`.
 ///
@@ -49,7 +50,7 @@ use crate::pool::Rank;
 /// In a forked child an inherited backend answers an error; a new one works, unless the fork fell into the middle of a call of
 /// another thread, which the new one then says.
 pub struct SqliteBackend {
-    pid: u32,
+    owner: Owner,
     pool: Pool,
     eye: Eye,
     keys: KeySpace,
@@ -67,12 +68,12 @@ impl SqliteBackend {
     /// `InvalidArgument` for a URL that names no file, or bad options.
     pub fn open(url: &str, options: &ClientOptions) -> Result<Self, LockError> {
         options.checked()?;
-        let pid = std::process::id();
+        let owner = Owner::current();
         let path = url::path(url)?;
         Ok(Self {
-            pid,
-            eye: Eye::new(pid, &path),
-            pool: Pool::new(pid, path, options.pool_size),
+            owner,
+            eye: Eye::new(owner, &path),
+            pool: Pool::new(owner, path, options.pool_size),
             keys: KeySpace::table(),
             timeout: options.operation_timeout,
             boot_id: OnceLock::new(),
@@ -228,7 +229,7 @@ impl Backend for SqliteBackend {
     }
 
     fn setup_schema(&self, cancel: Option<&CancelToken>) -> Result<(), LockError> {
-        let limits = Limits::enter(self.pid, self.timeout, cancel)?;
+        let limits = Limits::enter(self.owner, self.timeout, cancel)?;
         // Creating takes the right to write also where there is nothing to create: a file that may only be read shows.
         self.with_connection(Rank::Ordinary, &limits, |handle| {
             handle.when_free(|| schema::create(&handle.sqlite))
@@ -257,8 +258,8 @@ fn absence(found: &Option<Stored>) -> Absence {
 impl Drop for SqliteBackend {
     fn drop(&mut self) {
         // In a child the connections are left alone, one by one. Here closing them is a use of SQLite like any other.
-        if std::process::id() == self.pid {
-            let _inside = Inside::enter(self.pid);
+        if self.owner.is_this_process() {
+            let _inside = Inside::enter(self.owner);
             self.pool.clear();
         }
     }

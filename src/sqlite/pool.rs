@@ -8,10 +8,11 @@ use super::fork::{FileId, Inside};
 use crate::error::{ErrorCode, LockError};
 use crate::limits::Limits;
 use crate::pool::{self, Rank};
+use crate::process::Owner;
 
 /// The connections of one backend. More would only wait for each other: SQLite has one writer.
 pub(super) struct Pool {
-    pid: u32,
+    owner: Owner,
     path: PathBuf,
     slots: pool::Pool<Idle>,
 }
@@ -20,9 +21,9 @@ pub(super) struct Pool {
 pub(super) type Slot<'a> = pool::Slot<'a, Idle>;
 
 impl Pool {
-    pub(super) fn new(pid: u32, path: PathBuf, most: usize) -> Self {
+    pub(super) fn new(owner: Owner, path: PathBuf, most: usize) -> Self {
         Self {
-            pid,
+            owner,
             path,
             slots: pool::Pool::new(most),
         }
@@ -68,7 +69,7 @@ impl Pool {
     pub(super) fn put(&self, slot: &mut Slot<'_>, handle: Handle) {
         handle.end_call();
         slot.put(Idle {
-            pid: self.pid,
+            owner: self.owner,
             handle: Some(handle),
         });
     }
@@ -81,13 +82,13 @@ impl Pool {
 
 /// A connection nobody uses. In a forked child it is left open: SQLite must not be asked to close what it did not open.
 pub(super) struct Idle {
-    pid: u32,
+    owner: Owner,
     handle: Option<Handle>,
 }
 
 impl Drop for Idle {
     fn drop(&mut self) {
-        if self.handle.is_some() && std::process::id() != self.pid {
+        if self.handle.is_some() && !self.owner.is_this_process() {
             std::mem::forget(self.handle.take());
         }
     }
@@ -104,10 +105,9 @@ mod tests {
     fn every_commit_reaches_the_disk_and_the_log_stays() {
         let dir = tempfile::tempdir().expect("a temp dir");
         let path = dir.path().join("locks.db");
-        let pool = Pool::new(std::process::id(), path.clone(), 1);
-        let limits =
-            Limits::enter(std::process::id(), Duration::from_secs(60), None).expect("time");
-        let inside = Inside::enter(std::process::id()).expect("not forked");
+        let pool = Pool::new(Owner::current(), path.clone(), 1);
+        let limits = Limits::enter(Owner::current(), Duration::from_secs(60), None).expect("time");
+        let inside = Inside::enter(Owner::current()).expect("not forked");
         let mut slot = pool.slot(Rank::Ordinary, &limits).expect("a slot");
         let handle = pool.take(&mut slot, &inside, &limits);
         let handle = handle.expect("a connection");
@@ -127,9 +127,9 @@ mod tests {
 
     #[test]
     fn a_call_without_a_slot_waits_for_one_its_deadline_or_a_cancel() {
-        let pool = Pool::new(0, PathBuf::from("/nowhere"), 2);
+        let pool = Pool::new(Owner::current(), PathBuf::from("/nowhere"), 2);
         let enter = |ms, token| {
-            Limits::enter(std::process::id(), Duration::from_millis(ms), token).expect("time")
+            Limits::enter(Owner::current(), Duration::from_millis(ms), token).expect("time")
         };
         let ordinary = |limits: &Limits<'_>| pool.slot(Rank::Ordinary, limits).map(drop);
         let long = enter(60_000, None);

@@ -24,7 +24,7 @@ impl SqliteBackend {
         work: impl FnOnce(&Handle) -> Result<T, Failure>,
     ) -> Result<T, LockError> {
         let mut slot = self.pool.slot(rank, limits)?;
-        let inside = Inside::enter(self.pid)?;
+        let inside = Inside::enter(self.owner)?;
         let handle = self
             .pool
             .take(&mut slot, &inside, limits)
@@ -47,7 +47,7 @@ impl SqliteBackend {
         cancel: Option<&CancelToken>,
         work: impl FnOnce(&Connection, &Now<'_>) -> Result<T, Failure>,
     ) -> Result<T, LockError> {
-        let limits = Limits::enter(self.pid, self.timeout, cancel)?;
+        let limits = Limits::enter(self.owner, self.timeout, cancel)?;
         self.with_connection(rank, &limits, |handle| {
             handle.begin()?;
             let sqlite = &handle.sqlite;
@@ -84,7 +84,7 @@ impl SqliteBackend {
         argument: &str,
         cancel: Option<&CancelToken>,
     ) -> Result<Option<Live>, LockError> {
-        let limits = Limits::enter(self.pid, self.timeout, cancel)?;
+        let limits = Limits::enter(self.owner, self.timeout, cancel)?;
         self.with_connection(Rank::Ordinary, &limits, |handle| {
             handle.when_free(|| self.find_one(&handle.sqlite, statement, argument, None))
         })

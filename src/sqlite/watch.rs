@@ -13,6 +13,7 @@ use crate::backend::Watch;
 use crate::callbacks::guarded;
 use crate::cancel::{CancelToken, deadline_after};
 use crate::lease::random_bits;
+use crate::process::Owner;
 use crate::sync::Mutex;
 use crate::threads;
 
@@ -29,7 +30,7 @@ pub(super) type Freed = Arc<dyn Fn() + Send + Sync>;
 pub(super) struct Eye(Arc<Shared>);
 
 struct Shared {
-    pid: u32,
+    owner: Owner,
     log: PathBuf,
     state: Mutex<State>,
 }
@@ -42,11 +43,11 @@ struct State {
 }
 
 impl Eye {
-    pub(super) fn new(pid: u32, file: &Path) -> Self {
+    pub(super) fn new(owner: Owner, file: &Path) -> Self {
         let mut log = file.as_os_str().to_owned();
         log.push("-wal");
         Self(Arc::new(Shared {
-            pid,
+            owner,
             log: log.into(),
             state: Mutex::default(),
         }))
@@ -54,7 +55,7 @@ impl Eye {
 
     /// Has `freed` called after every change of the file.
     pub(super) fn watch(&self, freed: Freed) -> Option<Watch> {
-        if std::process::id() != self.0.pid {
+        if !self.0.owner.is_this_process() {
             return None;
         }
         let mut state = self.0.state.lock();
@@ -76,7 +77,7 @@ struct Watcher(Arc<Shared>, u64);
 
 impl Drop for Watcher {
     fn drop(&mut self) {
-        if std::process::id() == self.0.pid {
+        if self.0.owner.is_this_process() {
             self.0.state.lock().watchers.remove(&self.1);
         }
     }

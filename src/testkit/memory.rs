@@ -17,6 +17,7 @@ use crate::key::Key;
 use crate::lease::{Acquired, Fence, Holder, LockId, Ttl};
 use crate::limits::Limits;
 use crate::liveness::{CLEANUP_GUARD_MS, is_live};
+use crate::process::Owner;
 use crate::sync::Mutex;
 
 /// An operation that a fault can be injected into.
@@ -66,7 +67,7 @@ struct Shared {
     epoch_ms: i64,
     state: Mutex<State>,
     timeout: Duration,
-    pid: u32,
+    owner: Owner,
 }
 
 #[derive(Default)]
@@ -89,7 +90,7 @@ struct Unwatch(Arc<Shared>, u64);
 impl Drop for Unwatch {
     fn drop(&mut self) {
         // In a forked child the mutex may be locked for ever.
-        if std::process::id() == self.0.pid {
+        if self.0.owner.is_this_process() {
             self.0.state.lock().watchers.remove(&self.1);
         }
     }
@@ -113,7 +114,7 @@ impl MemoryBackend {
                 epoch_ms,
                 state: Mutex::new(State::default()),
                 timeout: crate::open::DEFAULT_OPERATION_TIMEOUT,
-                pid: std::process::id(),
+                owner: Owner::current(),
             }),
         }
     }
@@ -190,7 +191,7 @@ impl MemoryBackend {
         absent: impl FnOnce() -> T,
         work: impl FnOnce(&mut State, i64) -> Result<T, LockError>,
     ) -> Result<T, LockError> {
-        let limits = Limits::enter(self.shared.pid, self.shared.timeout, cancel)?;
+        let limits = Limits::enter(self.shared.owner, self.shared.timeout, cancel)?;
         let fault = {
             let mut state = self.shared.state.lock();
             *state.calls.entry(verb).or_default() += 1;
@@ -402,7 +403,7 @@ impl Backend for MemoryBackend {
     }
 
     fn purge_expired(&self, limit: u32, cancel: Option<&CancelToken>) -> Result<u64, LockError> {
-        Limits::enter(self.shared.pid, self.shared.timeout, cancel)?;
+        Limits::enter(self.shared.owner, self.shared.timeout, cancel)?;
         let now = self.now_ms();
         let mut state = self.shared.state.lock();
         let dead = state

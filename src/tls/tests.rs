@@ -16,12 +16,13 @@ use super::*;
 use crate::cancel::CancelToken;
 use crate::error::ErrorCode;
 use crate::net::{Endpoint, Socket};
+use crate::process::Owner;
 
 const AMPLE: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_millis(150);
 
 fn within(timeout: Duration) -> Limits<'static> {
-    Limits::enter(std::process::id(), timeout, None).expect("time is left")
+    Limits::enter(Owner::current(), timeout, None).expect("time is left")
 }
 
 /// An authority with its file, and certificates it signs.
@@ -360,7 +361,7 @@ fn a_handshake_that_is_cut_or_hangs_ends() {
     let mut socket = connect(move |_tcp| assert!(held.recv().is_err()));
     let token = CancelToken::new();
     let other = token.clone();
-    let limits = Limits::enter(std::process::id(), AMPLE, Some(&token)).expect("time is left");
+    let limits = Limits::enter(Owner::current(), AMPLE, Some(&token)).expect("time is left");
     thread::spawn(move || {
         thread::sleep(Duration::from_millis(30));
         other.cancel();

@@ -9,6 +9,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
+use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, alarm, fork};
@@ -41,7 +42,25 @@ impl Stage {
 
     /// The same with more in its environment.
     pub fn start_with(name: &str, dir: &Path, env: &[(&str, &Path)]) -> Self {
-        let mut child = Command::new(std::env::current_exe().expect("this binary"))
+        let program = Command::new(std::env::current_exe().expect("this binary"));
+        Self::start_by(program, name, dir, env)
+    }
+
+    /// The same as PID 1 of a pid namespace of its own, in which it may make others.
+    pub fn start_as_pid_1(name: &str, dir: &Path) -> Self {
+        let mut program = Command::new("unshare");
+        // Without privileges a user namespace gives the right to make the other one.
+        if !nix::unistd::geteuid().is_root() {
+            program.args(["--user", "--map-root-user"]);
+        }
+        program
+            .args(["--pid", "--fork", "--kill-child", "--"])
+            .arg(std::env::current_exe().expect("this binary"));
+        Self::start_by(program, name, dir, &[])
+    }
+
+    fn start_by(mut program: Command, name: &str, dir: &Path, env: &[(&str, &Path)]) -> Self {
+        let mut child = program
             .args(["--exact", "stage", "--nocapture", "--test-threads=1"])
             .env(STAGE, name)
             .env(DIR, dir)
@@ -174,6 +193,19 @@ pub fn in_child(body: impl FnOnce()) -> Pid {
             std::process::exit(if done.is_ok() { 0 } else { 101 });
         }
     }
+}
+
+/// [`in_child`] in a new pid namespace, where the child is PID 1. Its alarm does not end it there; [`wait_child`] gives up.
+pub fn in_child_as_pid_1(body: impl FnOnce()) -> Pid {
+    let own = std::fs::File::open("/proc/self/ns/pid").expect("the pid namespace");
+    unshare(CloneFlags::CLONE_NEWPID).expect(
+        "a new pid namespace: run this test as root, or allow user namespaces \
+         (sysctl kernel.unprivileged_userns_clone=1, user.max_user_namespaces, user.max_pid_namespaces)",
+    );
+    let child = in_child(body);
+    // Threads that this one starts must be in the namespace of its process.
+    setns(own, CloneFlags::CLONE_NEWPID).expect("the own pid namespace");
+    child
 }
 
 /// Waits for a forked child; `Err` says how else it ended.

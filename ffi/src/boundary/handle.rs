@@ -123,19 +123,34 @@ fn check<T: Opaque>(slot: *const Slot<T::Body>) -> Result<(), LockError> {
 #[cfg(debug_assertions)]
 mod live {
     use std::collections::HashMap;
-    use std::sync::atomic::{AtomicU32, Ordering};
-    use std::sync::{Mutex, MutexGuard, PoisonError};
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::{Mutex, MutexGuard, TryLockError};
+    use std::time::{Duration, Instant};
 
     /// By their complements: an address would tell leak checkers that somebody still holds what was never freed.
     static LIST: Mutex<Option<HashMap<usize, u64>>> = Mutex::new(None);
-    static OWNER: AtomicU32 = AtomicU32::new(0);
+    /// A thread of the parent had the list when this process was forked: it stays locked.
+    static OUT_OF_REACH: AtomicBool = AtomicBool::new(false);
+    /// Far longer than the list is ever used at a time.
+    const PATIENCE: Duration = Duration::from_millis(300);
 
-    /// `None` in a forked child, where the mutex may be locked for ever.
+    /// `None` in a forked child that inherited the list locked.
     fn list() -> Option<MutexGuard<'static, Option<HashMap<usize, u64>>>> {
-        let me = std::process::id();
-        let owner = OWNER.compare_exchange(0, me, Ordering::Relaxed, Ordering::Relaxed);
-        (owner.is_ok() || owner == Err(me))
-            .then(|| LIST.lock().unwrap_or_else(PoisonError::into_inner))
+        let mut until = None;
+        while !OUT_OF_REACH.load(Ordering::Relaxed) {
+            match LIST.try_lock() {
+                Ok(list) => return Some(list),
+                Err(TryLockError::Poisoned(list)) => return Some(list.into_inner()),
+                Err(TryLockError::WouldBlock) => {
+                    let until = *until.get_or_insert_with(|| Instant::now() + PATIENCE);
+                    if Instant::now() > until {
+                        OUT_OF_REACH.store(true, Ordering::Relaxed);
+                    }
+                    std::thread::yield_now();
+                }
+            }
+        }
+        None
     }
 
     pub(super) fn add(address: usize, tag: u64) {

@@ -2,6 +2,9 @@
 #include "check.h"
 
 #include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 
 #define INTERNAL SYNCGUARD_STATUS_INTERNAL
@@ -67,6 +70,53 @@ static void a_child_answers_errors_and_sends_nothing(void) {
   syncguard_client_free(client);
 }
 
+/* Forks into a new pid namespace, where the child is PID 1. */
+static pid_t fork_as_pid_1(void) {
+  /* Without privileges a user namespace gives the right to make the other one. */
+  if (unshare(CLONE_NEWPID) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWPID) != 0) {
+    perror("a new pid namespace: run this test as root, or allow user namespaces (sysctl kernel.unprivileged_userns_clone=1, "
+           "user.max_user_namespaces, user.max_pid_namespaces)");
+    _exit(1);
+  }
+  return fork();
+}
+
+/* The parent is PID 1, as in a container, and so is its child. */
+static void a_child_with_the_pid_of_its_parent_sends_nothing(void) {
+  pid_t outside = fork();
+  if (outside == 0) {
+    alarm(600);
+    pid_t parent = fork_as_pid_1();
+    if (parent == 0) {
+      /* An alarm does not end PID 1; the end of its parent does. */
+      CHECK(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getpid() == 1);
+      syncguard_client *client = open_client();
+      syncguard_guard *guard = lock(client, "parent's");
+      pid_t child = fork_as_pid_1();
+      if (child == 0) {
+        CHECK(getpid() == 1);
+        child_uses_all(client, guard);
+        syncguard_guard_free(guard);
+        syncguard_client_free(client);
+        client = open_client();
+        EXPECT(LOCKED, syncguard_try_lock(client, "parent's", NUL, NULL, &guard, &err));
+        syncguard_client_free(client);
+        _exit(0);
+      }
+      child_must_succeed(child);
+      CHECK(!syncguard_guard_is_lost(guard));
+      EXPECT(OK, syncguard_guard_extend(guard, 30000, NULL, &err));
+      EXPECT(OK, syncguard_guard_release(guard, NULL, &err));
+      syncguard_guard_free(guard);
+      syncguard_client_free(client);
+      _exit(0);
+    }
+    child_must_succeed(parent);
+    _exit(0);
+  }
+  child_must_succeed(outside);
+}
+
 static volatile int stop;
 
 static void *cycles(void *data) {
@@ -102,6 +152,7 @@ static void forks_under_load(void) {
 
 int main(int argc, char **argv) {
   BEGIN;
+  RUN(a_child_with_the_pid_of_its_parent_sends_nothing);
   RUN(a_child_answers_errors_and_sends_nothing);
   RUN(forks_under_load);
   return 0;

@@ -207,7 +207,50 @@ typedef enum syncguard_status {
    * A bug of the library. The call was given up; the process and its other locks go on.
    */
   SYNCGUARD_STATUS_PANIC = -9,
+  /**
+   * This process can no longer count on a lock that it held. What `on_lost` is given; and the answer of a guard's calls in a
+   * forked child. `syncguard_error_loss_reason` says why.
+   */
+  SYNCGUARD_STATUS_LOST = -10,
 } syncguard_status;
+
+/**
+ * Why a lock was lost. The numbers never change; later versions may add some, so a `switch` needs a `default`.
+ */
+typedef enum syncguard_loss_reason {
+  /**
+   * It was not lost, or the error is about something else.
+   */
+  SYNCGUARD_LOSS_NONE = 0,
+  /**
+   * The lease ran out, by the local clock, before the store confirmed a renewal.
+   */
+  SYNCGUARD_LOSS_UNCONFIRMED = 1,
+  /**
+   * `max_hold_ms` was reached: the lock was no longer renewed, and its lease ran out.
+   */
+  SYNCGUARD_LOSS_MAX_HOLD = 2,
+  /**
+   * The guard has no heartbeat, and its lease was not extended in time.
+   */
+  SYNCGUARD_LOSS_NOT_RENEWED = 3,
+  /**
+   * The store no longer has the lock: somebody else released it, an operator deleted it, or the store lost it.
+   */
+  SYNCGUARD_LOSS_REMOVED = 4,
+  /**
+   * The heartbeat broke down: a bug.
+   */
+  SYNCGUARD_LOSS_HEARTBEAT_FAILED = 5,
+  /**
+   * This is a forked child; the lock is its parent's.
+   */
+  SYNCGUARD_LOSS_FORKED = 6,
+  /**
+   * For a reason that this version of the library does not name.
+   */
+  SYNCGUARD_LOSS_OTHER = 7,
+} syncguard_loss_reason;
 
 /**
  * Ends calls from another thread: a wait at once, a request in flight as soon as its socket notices. Sticky: once triggered,
@@ -568,6 +611,12 @@ const char *syncguard_error_key_hash(const struct syncguard_error *err);
 uint32_t syncguard_error_attempts(const struct syncguard_error *err);
 
 /**
+ * Why the lock was lost, for an error of the status LOST. NONE for any other error, and for NULL.
+ * Threads: any. No I/O.
+ */
+enum syncguard_loss_reason syncguard_error_loss_reason(const struct syncguard_error *err);
+
+/**
  * Frees an error that a call wrote. NULL is fine. Not for errors that a callback was given.
  * Threads: any. No I/O.
  */
@@ -633,7 +682,8 @@ enum syncguard_status syncguard_client_setup_schema(struct syncguard_client *cli
 
 /**
  * Looks whether the store is reachable, allowed, set up and safely configured. What is not safe, but works, goes to the
- * client's `on_warning`.
+ * client's `on_warning`, or to stderr; that has returned, or the lines are written, when this returns. A hook that hangs delays
+ * this call by the operation timeout at the most.
  *
  * @param cancel  NULL, or ends the call.
  * @param err     NULL, or gets an error below zero.
@@ -644,6 +694,23 @@ enum syncguard_status syncguard_client_setup_schema(struct syncguard_client *cli
 enum syncguard_status syncguard_client_check(struct syncguard_client *client,
                                              struct syncguard_cancel *cancel,
                                              struct syncguard_error **err);
+
+/**
+ * As `syncguard_client_check`, and says what became of the warnings.
+ *
+ * @param cancel       NULL, or ends the call.
+ * @param warnings     gets how many warnings there were; written if OK.
+ * @param undelivered  gets how many of them `on_warning`, or stderr, had not taken when the operation timeout was over; written
+ * if OK.
+ * @param err          NULL, or gets an error below zero.
+ * @return as `syncguard_client_check`; INVALID_ARGUMENT also if one of the two is NULL.
+ * Threads: any. Blocks up to the operation timeout, and as long again for a hook that hangs.
+ */
+enum syncguard_status syncguard_client_check_report(struct syncguard_client *client,
+                                                    struct syncguard_cancel *cancel,
+                                                    uint32_t *warnings,
+                                                    uint32_t *undelivered,
+                                                    struct syncguard_error **err);
 
 /**
  * Removes locks that expired more than two seconds ago; never a live one and never a fence counter. Redis does that by itself.
@@ -764,6 +831,13 @@ int64_t syncguard_guard_remaining_ms(const struct syncguard_guard *guard);
  * Threads: any. No I/O.
  */
 bool syncguard_guard_is_lost(const struct syncguard_guard *guard);
+
+/**
+ * Why the lock was lost. NONE while it is held, and if it was released before it could be lost. Compares the clock at the moment
+ * of the call. FORKED in a forked child; NONE for NULL.
+ * Threads: any. No I/O.
+ */
+enum syncguard_loss_reason syncguard_guard_loss_reason(const struct syncguard_guard *guard);
 
 /**
  * A descriptor that becomes readable when the lock is lost, for `poll`, `select` and `epoll`. Made at the first call; the same

@@ -43,6 +43,18 @@ impl ReleaseOutcome {
     pub fn is_released(self) -> bool {
         self == Self::Released
     }
+
+    /// For callers that cannot go on if the lock was gone already: somebody else may have worked at the same time.
+    ///
+    /// # Panics
+    /// Unless this call removed the lock.
+    #[track_caller]
+    pub fn expect_released(self) {
+        assert!(
+            self.is_released(),
+            "the lock was gone before it was released"
+        );
+    }
 }
 
 /// What an extend found.
@@ -53,6 +65,25 @@ pub enum ExtendOutcome {
     Extended(i64),
     /// There was nothing of ours to extend.
     Absent(Absence),
+}
+
+impl ExtendOutcome {
+    /// Whether the lock is held and its lease was set.
+    pub fn is_extended(self) -> bool {
+        matches!(self, Self::Extended(_))
+    }
+
+    /// When the lease ends on the store's clock, for callers that cannot go on without the lock.
+    ///
+    /// # Panics
+    /// Unless the lock is held and its lease was set.
+    #[track_caller]
+    pub fn expect_extended(self) -> i64 {
+        match self {
+            Self::Extended(at) => at,
+            Self::Absent(_) => panic!("the lock was gone before it was extended"),
+        }
+    }
 }
 
 /// What to look for.

@@ -3,14 +3,17 @@
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::cancel::Bell;
 use crate::error::LockError;
 use crate::open::{ClientOptions, OnWarning};
 use crate::options::{OnReleaseError, ReleaseError};
 use crate::sync::{Condvar, Mutex};
 use crate::threads;
 use crate::timer::{Alarm, Timer};
+use crate::wake::Wake as _;
 
 /// Runs foreign code; `None` if it panicked. The panic hook has spoken by then.
 pub(crate) fn guarded<R>(body: impl FnOnce() -> R) -> Option<R> {
@@ -107,10 +110,12 @@ impl Alarm for Workers {
     }
 }
 
-/// `eprintln!` panics where nobody reads stderr, and a drop must not.
+/// Writes a line, with one write: those of several threads do not mix. `eprintln!` panics where stderr is closed, and a drop
+/// must not.
 fn tell_stderr(what: std::fmt::Arguments<'_>) {
     use std::io::Write as _;
-    let _ = writeln!(std::io::stderr(), "syncguard: {what}");
+    let line = format!("syncguard: {what}\n");
+    let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
 /// The hooks of a client.
@@ -135,13 +140,43 @@ impl Hooks {
 
     pub(crate) fn warn(&self, workers: &Arc<Workers>, timer: &Timer, message: String) {
         let hook = self.on_warning.clone();
+        workers.run(timer, Box::new(move || tell(hook.as_ref(), &message)));
+    }
+
+    /// Has the hook, or stderr, told of all `messages`, and waits for that until `limit`. Answers how many are not delivered by
+    /// then; a hook that goes on later gets the rest. A message at which the hook panics counts as delivered.
+    pub(crate) fn warn_and_wait(
+        &self,
+        workers: &Arc<Workers>,
+        timer: &Timer,
+        messages: &[String],
+        limit: Instant,
+    ) -> usize {
+        if messages.is_empty() {
+            return 0;
+        }
+        let (hook, all) = (self.on_warning.clone(), messages.to_vec());
+        let delivered = Arc::new((AtomicUsize::new(0), Bell::default()));
+        let told = Arc::clone(&delivered);
         workers.run(
             timer,
-            Box::new(move || match hook {
-                Some(hook) => hook(&message),
-                None => tell_stderr(format_args!("warning: {message}")),
+            Box::new(move || {
+                for message in &all {
+                    guarded(|| tell(hook.as_ref(), message));
+                    told.0.fetch_add(1, Ordering::Release);
+                }
+                told.1.wake();
             }),
         );
+        delivered.1.sleep_until(limit);
+        messages.len() - delivered.0.load(Ordering::Acquire)
+    }
+}
+
+fn tell(hook: Option<&OnWarning>, message: &str) {
+    match hook {
+        Some(hook) => hook(message),
+        None => tell_stderr(format_args!("warning: {message}")),
     }
 }
 

@@ -118,8 +118,10 @@ impl CancelToken {
         self.inner.cancelled.load(Ordering::Acquire)
     }
 
-    /// By when the calls given this token must end, if it says so.
-    pub(crate) fn limit(&self) -> Option<Instant> {
+    /// By when the calls given this token must end; `None` if the token does not say. A store of your own ends its calls by then,
+    /// with [`ErrorCode::NetworkTimeout`](crate::ErrorCode::NetworkTimeout): the client gives it a token whose deadline is the
+    /// operation timeout's, the dispose timeout's in a drop, or the end of the wait.
+    pub fn deadline(&self) -> Option<Instant> {
         self.inner.limit
     }
 
@@ -276,8 +278,8 @@ mod tests {
         let token = CancelToken::new()
             .with_timeout(Duration::MAX)
             .with_timeout(Duration::ZERO);
-        assert!(token.limit().is_some_and(|l| l <= Instant::now()));
-        assert!(token.with_timeout(Duration::from_secs(5)).limit() <= token.limit());
+        assert!(token.deadline().is_some_and(|l| l <= Instant::now()));
+        assert!(token.with_timeout(Duration::from_secs(5)).deadline() <= token.deadline());
         assert!(!token.is_cancelled());
     }
 }

@@ -10,7 +10,7 @@ use crate::backend::{
     AcquireOutcome, Backend, Capabilities, ExtendOutcome, LookupBy, ReleaseOutcome, Watch,
 };
 use crate::callbacks::Hooks;
-use crate::cancel::{CancelToken, deadline_from};
+use crate::cancel::{CancelToken, deadline_after, deadline_from};
 use crate::diagnostics::StoredLock;
 use crate::error::LockError;
 use crate::guard::{Bounds, Guard, Held, LateAcquire};
@@ -18,7 +18,7 @@ use crate::key::Key;
 use crate::lease::{Holder, LockId, Ttl, WARN_FENCE};
 use crate::lifecycle::{Lease, Lifecycle};
 use crate::open::ClientOptions;
-use crate::options::{Checked, LockOptions};
+use crate::options::{Checked as CheckedOptions, LockOptions};
 use crate::process::Owner;
 use crate::queue::Queue;
 use crate::runtime::Runtime;
@@ -56,6 +56,16 @@ const CLEANUP_BATCH: u32 = 64;
 #[derive(Clone)]
 pub struct Client {
     inner: Arc<Inner>,
+}
+
+/// What [`Client::check`] found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Checked {
+    /// What is not safe about the store, a sentence each.
+    pub warnings: Vec<String>,
+    /// How many of them `on_warning`, or stderr, had not taken when the operation timeout was over.
+    pub undelivered: usize,
 }
 
 /// What one attempt came to.
@@ -122,8 +132,14 @@ impl Client {
         };
         let runtime = options.runtime();
         let hooks = Hooks::new(options);
+        let bounds = Bounds {
+            operation: options.operation_timeout,
+            dispose: options.dispose_timeout,
+            kept_by_store,
+        };
         let undo = Undo::new(
             Arc::clone(&backend),
+            bounds,
             runtime.clone(),
             hooks.with_release_hook(None),
         );
@@ -131,11 +147,7 @@ impl Client {
             inner: Arc::new(Inner {
                 backend,
                 runtime,
-                bounds: Bounds {
-                    operation: options.operation_timeout,
-                    dispose: options.dispose_timeout,
-                    kept_by_store,
-                },
+                bounds,
                 hooks,
                 undo,
                 queue: Arc::default(),
@@ -252,6 +264,9 @@ impl Client {
     /// Runs `work` under the lock of `key` and releases it afterwards, also if `work` panics. A release that fails goes to
     /// `on_release_error`: the work is done by then.
     ///
+    /// If the lock was lost while `work` ran, the answer is an error, whatever `work` made: somebody else may have worked at the
+    /// same time. Work that must know earlier asks [`Guard::is_lost`], or takes `on_lost`.
+    ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
     /// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
@@ -261,7 +276,7 @@ impl Client {
     /// ```
     ///
     /// # Errors
-    /// As [`lock`](Self::lock); `work` is not run then.
+    /// As [`lock`](Self::lock), and then `work` was not run. `Lost` if the lock was lost while it ran.
     pub fn with_lock<R>(&self, key: &str, work: impl FnOnce(&Guard) -> R) -> Result<R, LockError> {
         self.with_lock_and(key, &LockOptions::new(), work)
     }
@@ -269,7 +284,7 @@ impl Client {
     /// As [`with_lock`](Self::with_lock), with options.
     ///
     /// # Errors
-    /// As [`lock_with`](Self::lock_with); `work` is not run then.
+    /// As [`lock_with`](Self::lock_with), and then `work` was not run. `Lost` if the lock was lost while it ran.
     pub fn with_lock_and<R>(
         &self,
         key: &str,
@@ -277,14 +292,16 @@ impl Client {
         work: impl FnOnce(&Guard) -> R,
     ) -> Result<R, LockError> {
         let guard = self.lock_with(key, options)?;
-        Ok(work(&guard))
+        let result = work(&guard);
+        guard.finish()?;
+        Ok(result)
     }
 
     fn guard(
         &self,
         key: Key,
         granted: Granted,
-        checked: &Checked,
+        checked: &CheckedOptions,
         options: &LockOptions,
     ) -> Result<Guard, LockError> {
         let inner = &self.inner;
@@ -321,7 +338,8 @@ impl Client {
         Guard::new(Arc::clone(&held)).map_err(|error| {
             // Nobody would notice its loss: give it back at once, and until that is answered.
             let lock_id = held.granted.lock_id;
-            if inner.backend.release(&lock_id, None).is_err() {
+            let released = self.bounded(None, |cancel| inner.backend.release(&lock_id, cancel));
+            if released.is_err() {
                 self.undo(&held.key, lock_id, checked.ttl, granted.refused_after);
             }
             inner.queue.freed(&held.key);
@@ -329,13 +347,57 @@ impl Client {
         })
     }
 
-    /// Looks whether the store is reachable, allowed and set up, in one trip. What is not safe about it goes to `on_warning`
-    /// and comes back.
+    /// Looks whether the store is reachable, allowed and set up, in one trip. What is not safe about it goes to `on_warning`,
+    /// or to stderr, and comes back.
+    ///
+    /// The hook has returned, or the lines are written, when this returns. A hook that hangs delays it by the operation timeout
+    /// at the most; [`Checked::undelivered`] says how many warnings it did not take.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
+    /// let checked = client.check()?;
+    /// for warning in &checked.warnings {
+    ///     println!("not safe: {warning}");
+    /// }
+    /// assert_eq!(checked.undelivered, 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// Whatever would keep locks from working.
-    pub fn check(&self) -> Result<Vec<String>, LockError> {
-        Backend::check(self, None)
+    pub fn check(&self) -> Result<Checked, LockError> {
+        self.check_with(None)
+    }
+
+    /// As [`check`](Self::check), ended by `cancel`.
+    ///
+    /// # Errors
+    /// As there, and `Aborted`.
+    pub fn check_with(&self, cancel: Option<&CancelToken>) -> Result<Checked, LockError> {
+        let warnings = self.bounded(cancel, |cancel| self.inner.backend.check(cancel))?;
+        let runtime = &self.inner.runtime;
+        let undelivered = self.inner.hooks.warn_and_wait(
+            &runtime.workers,
+            &runtime.timer,
+            &warnings,
+            deadline_after(self.inner.bounds.operation),
+        );
+        Ok(Checked {
+            warnings,
+            undelivered,
+        })
+    }
+
+    /// Makes a call of the store that ends by the operation timeout, in the process that opened the client.
+    fn bounded<R>(
+        &self,
+        cancel: Option<&CancelToken>,
+        call: impl FnOnce(Option<&CancelToken>) -> Result<R, LockError>,
+    ) -> Result<R, LockError> {
+        self.refuse_inherited()?;
+        let narrower = self.inner.bounds.operation_token(cancel);
+        call(narrower.as_ref().or(cancel))
     }
 
     /// Creates what the store needs (tables and functions; nothing in Redis). Idempotent; many processes may do it at once.
@@ -418,11 +480,12 @@ impl Client {
                 .compare_exchange(last, now.max(1), Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok()
         {
-            let backend = Arc::clone(&self.inner.backend);
-            // It is a favour; if it fails, the next one may not.
-            self.inner
-                .runtime
-                .run(move || drop(backend.purge_expired(CLEANUP_BATCH, None)));
+            let (backend, bounds) = (Arc::clone(&self.inner.backend), self.inner.bounds);
+            // If it fails, the next one may not.
+            self.inner.runtime.run(move || {
+                let token = bounds.operation_token(None);
+                drop(backend.purge_expired(CLEANUP_BATCH, token.as_ref()));
+            });
         }
     }
 
@@ -448,8 +511,7 @@ impl Backend for Client {
         ttl: Ttl,
         cancel: Option<&CancelToken>,
     ) -> Result<AcquireOutcome, LockError> {
-        self.refuse_inherited()?;
-        self.attempt(key, lock_id, ttl, cancel)
+        self.bounded(cancel, |cancel| self.attempt(key, lock_id, ttl, cancel))
     }
 
     fn release(
@@ -457,8 +519,7 @@ impl Backend for Client {
         lock_id: &LockId,
         cancel: Option<&CancelToken>,
     ) -> Result<ReleaseOutcome, LockError> {
-        self.refuse_inherited()?;
-        self.inner.backend.release(lock_id, cancel)
+        self.bounded(cancel, |cancel| self.inner.backend.release(lock_id, cancel))
     }
 
     fn extend(
@@ -467,13 +528,13 @@ impl Backend for Client {
         ttl: Ttl,
         cancel: Option<&CancelToken>,
     ) -> Result<ExtendOutcome, LockError> {
-        self.refuse_inherited()?;
-        self.inner.backend.extend(lock_id, ttl, cancel)
+        self.bounded(cancel, |cancel| {
+            self.inner.backend.extend(lock_id, ttl, cancel)
+        })
     }
 
     fn is_locked(&self, key: &Key, cancel: Option<&CancelToken>) -> Result<bool, LockError> {
-        self.refuse_inherited()?;
-        let locked = self.inner.backend.is_locked(key, cancel)?;
+        let locked = self.bounded(cancel, |cancel| self.inner.backend.is_locked(key, cancel))?;
         self.clean_up();
         Ok(locked)
     }
@@ -483,8 +544,7 @@ impl Backend for Client {
         by: LookupBy<'_>,
         cancel: Option<&CancelToken>,
     ) -> Result<Option<StoredLock>, LockError> {
-        self.refuse_inherited()?;
-        self.inner.backend.find(by, cancel)
+        self.bounded(cancel, |cancel| self.inner.backend.find(by, cancel))
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -492,17 +552,11 @@ impl Backend for Client {
     }
 
     fn check(&self, cancel: Option<&CancelToken>) -> Result<Vec<String>, LockError> {
-        self.refuse_inherited()?;
-        let warnings = self.inner.backend.check(cancel)?;
-        for warning in &warnings {
-            self.warn(warning.clone());
-        }
-        Ok(warnings)
+        Ok(self.check_with(cancel)?.warnings)
     }
 
     fn setup_schema(&self, cancel: Option<&CancelToken>) -> Result<(), LockError> {
-        self.refuse_inherited()?;
-        self.inner.backend.setup_schema(cancel)
+        self.bounded(cancel, |cancel| self.inner.backend.setup_schema(cancel))
     }
 
     fn watch(&self, key: &Key, freed: Arc<dyn Fn() + Send + Sync>) -> Option<Watch> {
@@ -511,8 +565,9 @@ impl Backend for Client {
     }
 
     fn purge_expired(&self, limit: u32, cancel: Option<&CancelToken>) -> Result<u64, LockError> {
-        self.refuse_inherited()?;
-        self.inner.backend.purge_expired(limit, cancel)
+        self.bounded(cancel, |cancel| {
+            self.inner.backend.purge_expired(limit, cancel)
+        })
     }
 }
 

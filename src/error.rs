@@ -29,6 +29,8 @@ pub enum ErrorCode {
     Aborted,
     /// Anything else: a foreign value under our key, a fence over its limit, a corrupt file, a bug.
     Internal,
+    /// This process can no longer count on a lock that it held. [`LockError::loss_reason`] says why.
+    Lost,
 }
 
 impl ErrorCode {
@@ -43,6 +45,7 @@ impl ErrorCode {
             Self::AcquisitionTimeout => "AcquisitionTimeout",
             Self::Aborted => "Aborted",
             Self::Internal => "Internal",
+            Self::Lost => "Lost",
         }
     }
 
@@ -58,6 +61,45 @@ impl ErrorCode {
 impl fmt::Display for ErrorCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
+    }
+}
+
+/// Why a guard was lost: what an error of [`ErrorCode::Lost`] carries, and [`Guard::loss`](crate::Guard::loss) answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LossReason {
+    /// The lease ran out, by the local clock, before the store confirmed a renewal. The store may be down or slow, or this
+    /// process was paused.
+    Unconfirmed,
+    /// [`max_hold`](crate::LockOptions::max_hold) was reached, so the lock was no longer renewed, and its lease ran out.
+    MaxHold,
+    /// There is no heartbeat ([`no_heartbeat`](crate::LockOptions::no_heartbeat)), and the lease was not extended in time.
+    NotRenewed,
+    /// The store no longer has the lock: another process released it, an operator deleted it, or the store lost it.
+    Removed,
+    /// The heartbeat panicked. The fault lies in the store's code.
+    HeartbeatFailed,
+    /// This is a forked child; the lock is its parent's.
+    Forked,
+}
+
+impl LossReason {
+    /// What happened, as a sentence for people.
+    fn message(self) -> &'static str {
+        match self {
+            Self::Unconfirmed => {
+                "the lock was lost: its lease ran out before a renewal was confirmed"
+            }
+            Self::MaxHold => "the lock was lost: max_hold was reached, so it was no longer renewed",
+            Self::NotRenewed => {
+                "the lock was lost: it has no heartbeat and was not extended in time"
+            }
+            Self::Removed => "the lock was lost: the store no longer has it",
+            Self::HeartbeatFailed => "the lock was lost: its heartbeat panicked",
+            Self::Forked => {
+                "this guard belongs to the parent process; open a client of its own in the forked child"
+            }
+        }
     }
 }
 
@@ -86,6 +128,7 @@ struct Inner {
     may_have_applied: bool,
     /// Until when the store may still apply it, where the store was told.
     not_after: Option<NotAfter>,
+    loss: Option<LossReason>,
     source: Option<Box<dyn StdError + Send + Sync>>,
 }
 
@@ -122,6 +165,7 @@ impl LockError {
             holder: None,
             may_have_applied,
             not_after: None,
+            loss: None,
             source: None,
         }))
     }
@@ -194,7 +238,14 @@ impl LockError {
         Self::new(ErrorCode::ServiceUnavailable, message)
     }
 
-    /// What an inherited handle answers in a forked child.
+    /// A lock that this process held is lost.
+    pub(crate) fn lost(why: LossReason) -> Self {
+        let mut error = Self::new(ErrorCode::Lost, why.message());
+        error.0.loss = Some(why);
+        error
+    }
+
+    /// What an inherited client answers in a forked child.
     pub(crate) fn forked() -> Self {
         Self::internal(
             "this handle belongs to the parent process; open a client of its own in the forked child (if this process was not \
@@ -231,6 +282,11 @@ impl LockError {
     /// Who held the key at the last attempt, where the store said so.
     pub fn holder(&self) -> Option<&Holder> {
         self.0.holder.as_ref()
+    }
+
+    /// Why the lock was lost; `None` unless the code is [`ErrorCode::Lost`].
+    pub fn loss_reason(&self) -> Option<LossReason> {
+        self.0.loss
     }
 
     /// Whether the operation may have taken effect although it failed (a timeout, a reset, a cancel in flight).

@@ -9,10 +9,10 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use crate::ahead::when_ahead;
-use crate::backend::{Backend, ReleaseOutcome};
+use crate::backend::{Absence, Backend, ExtendOutcome, ReleaseOutcome};
 use crate::callbacks::{FailedRelease, guarded};
 use crate::cancel::{CancelToken, deadline_after, deadline_from};
-use crate::error::{ErrorCode, LockError};
+use crate::error::{ErrorCode, LockError, LossReason};
 use crate::heartbeat;
 use crate::key::Key;
 use crate::lease::{Acquired, Fence, LockId, Ttl};
@@ -50,7 +50,7 @@ const SAME: Duration = Duration::from_millis(10);
 /// let guard = client.lock("invoice:42")?;
 /// println!("write with fence {}", guard.fence());
 /// assert!(!guard.is_lost());
-/// guard.release()?; // or just drop it
+/// guard.release()?.expect_released(); // or just drop it
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[must_use = "a guard that is not kept releases its lock at once"]
@@ -59,6 +59,8 @@ pub struct Guard {
     ticket: Ticket,
     /// The descriptor of [`Guard::lost_fd`], once asked for.
     fd: OnceLock<Arc<WakeFd>>,
+    /// The drop has done its work.
+    disposed: bool,
 }
 
 /// What a guard shares with its heartbeat and the timer.
@@ -106,6 +108,14 @@ impl Bounds {
     ) -> Option<CancelToken> {
         let same = self.kept_by_store && limit + SAME >= deadline_from(now, self.operation);
         (!same).then(|| CancelToken::family(cancel, Some(limit)))
+    }
+}
+
+impl Bounds {
+    /// A token for a whole operation from now on, if the store would not end it in time by itself.
+    pub(crate) fn operation_token(&self, cancel: Option<&CancelToken>) -> Option<CancelToken> {
+        (!self.kept_by_store)
+            .then(|| CancelToken::family(cancel, Some(deadline_after(self.operation))))
     }
 }
 
@@ -157,7 +167,7 @@ impl Held {
         if self.life.begin_report() {
             if let Some(why) = self.life.loss() {
                 // A panic is the user's; the guard's state must go on in any case.
-                guarded(|| callback(&why.error().for_key(&self.key)));
+                guarded(|| callback(&LockError::lost(why).for_key(&self.key)));
             }
             self.life.end_report();
         }
@@ -197,6 +207,7 @@ impl Guard {
             held,
             ticket,
             fd: OnceLock::new(),
+            disposed: false,
         })
     }
 
@@ -245,6 +256,19 @@ impl Guard {
         lost
     }
 
+    /// Why the lock was lost; `None` while it is held, and if it was released before it could be lost. No I/O; compares the
+    /// clock at the moment of the call.
+    pub fn loss(&self) -> Option<LossReason> {
+        if self.is_inherited() {
+            return Some(LossReason::Forked);
+        }
+        if self.is_lost() {
+            self.held.life.loss()
+        } else {
+            None
+        }
+    }
+
     /// Waits until the lock is lost (true), or until it is released or `timeout` has passed (false). `None` waits without
     /// end.
     pub fn wait_lost(&self, timeout: Option<Duration>) -> bool {
@@ -261,7 +285,7 @@ impl Guard {
     /// `RateLimited` if the process has no descriptor left.
     pub fn lost_fd(&self) -> Result<BorrowedFd<'_>, LockError> {
         if self.is_inherited() {
-            return Err(LockError::forked());
+            return Err(LockError::lost(LossReason::Forked));
         }
         if let Some(fd) = self.fd.get() {
             return Ok(fd.as_fd());
@@ -277,13 +301,13 @@ impl Guard {
 
     /// Sets the lease to `ttl` from now, and renews with that from now on. Less than what remains shortens it.
     ///
-    /// Answers whether the lock is still held; false needs no I/O once the guard is lost or released. Only one extend of a
-    /// guard is in flight at a time: this one waits for a renewal under way.
+    /// Answers [`Absent`](ExtendOutcome::Absent), without I/O, once the guard is lost or released. Only one extend of a guard is
+    /// in flight at a time: this one waits for a renewal under way.
     ///
     /// # Errors
     /// `InvalidArgument` for a bad ttl; the store's trouble, after which the lease counts as the shorter of what it was and
     /// what was asked for.
-    pub fn extend(&self, ttl: Duration) -> Result<bool, LockError> {
+    pub fn extend(&self, ttl: Duration) -> Result<ExtendOutcome, LockError> {
         self.extend_with(ttl, None)
     }
 
@@ -295,7 +319,7 @@ impl Guard {
         &self,
         ttl: Duration,
         cancel: Option<&CancelToken>,
-    ) -> Result<bool, LockError> {
+    ) -> Result<ExtendOutcome, LockError> {
         self.refuse_inherited()?;
         let ttl = Ttl::new(ttl)?;
         let held = &self.held;
@@ -311,22 +335,42 @@ impl Guard {
                     if e.code() == ErrorCode::Aborted
                         && !cancel.is_some_and(CancelToken::is_cancelled) =>
                 {
-                    Ok(false)
+                    Ok(ExtendOutcome::Absent(Absence::NotFound))
                 }
                 answer => answer,
             },
-            Leave::Absent => Ok(false),
+            Leave::Absent => Ok(ExtendOutcome::Absent(Absence::NotFound)),
             Leave::Stopped => Err(stopped(cancel).nothing_applied().for_key(&held.key)),
         }
     }
 
-    /// Ends the heartbeat and releases the lock, whatever this process believes of it. Answers whether this call removed it:
-    /// false if it was gone already. May be repeated: once the store has answered, no more is sent; after an error it is
-    /// tried again.
+    /// Ends the heartbeat and releases the lock, whatever this process believes of it. Answers whether this call removed it;
+    /// [`Absent`](ReleaseOutcome::Absent) if it was gone already, and then somebody else may have worked at the same time.
+    /// May be repeated: once the store has answered, no more is sent; after an error it is tried again.
+    ///
+    /// The outcome must be looked at; this does not compile:
+    ///
+    /// ```compile_fail
+    /// #![deny(unused_must_use)]
+    /// # fn unlock(guard: syncguard::Guard) -> Result<(), syncguard::LockError> {
+    /// guard.release()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// and this does:
+    ///
+    /// ```
+    /// #![deny(unused_must_use)]
+    /// # fn unlock(guard: syncguard::Guard) -> Result<(), syncguard::LockError> {
+    /// guard.release()?.expect_released();
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// The store's trouble. The lock may be held until its ttl passes.
-    pub fn release(&self) -> Result<bool, LockError> {
+    pub fn release(&self) -> Result<ReleaseOutcome, LockError> {
         self.release_with(None)
     }
 
@@ -334,17 +378,19 @@ impl Guard {
     ///
     /// # Errors
     /// As there, and `Aborted`.
-    pub fn release_with(&self, cancel: Option<&CancelToken>) -> Result<bool, LockError> {
+    pub fn release_with(&self, cancel: Option<&CancelToken>) -> Result<ReleaseOutcome, LockError> {
         self.refuse_inherited()?;
         let limit = self.limit(self.held.bounds.operation, cancel);
-        self.release_until(cancel, limit)
+        let answer = self.release_until(cancel, limit)?;
+        Ok(answer.unwrap_or(ReleaseOutcome::Absent(Absence::NotFound)))
     }
 
+    /// The store's answer; `None` if it has answered another release before.
     fn release_until(
         &self,
         cancel: Option<&CancelToken>,
         limit: Instant,
-    ) -> Result<bool, LockError> {
+    ) -> Result<Option<ReleaseOutcome>, LockError> {
         let held = &self.held;
         if cancel.is_some_and(CancelToken::is_cancelled) {
             return Err(stopped(cancel).nothing_applied().for_key(&held.key));
@@ -353,7 +399,7 @@ impl Guard {
         let _wake = cancel.map(|token| token.subscribe(Arc::new(Nudge(Arc::clone(held)))));
         match held.life.begin_release(cancel, limit) {
             Turn::Send => {}
-            Turn::Known => return Ok(false),
+            Turn::Known => return Ok(None),
             Turn::Stopped => return Err(stopped(cancel).nothing_applied().for_key(&held.key)),
         }
         // Whatever happens in the store's code, the guard must not stay in the middle of a release.
@@ -378,17 +424,13 @@ impl Guard {
         held.life.end_release(answer.is_ok());
         held.watch_for_late_acquire();
         held.queue.released(&held.key, called);
-        match answer {
-            Ok(ReleaseOutcome::Released) => Ok(true),
-            Ok(ReleaseOutcome::Absent(_)) => Ok(false),
-            Err(e) => Err(e.for_key(&held.key)),
-        }
+        answer.map(Some).map_err(|e| e.for_key(&held.key))
     }
 
     fn limit(&self, timeout: Duration, cancel: Option<&CancelToken>) -> Instant {
         let own = deadline_after(timeout);
         cancel
-            .and_then(CancelToken::limit)
+            .and_then(CancelToken::deadline)
             .map_or(own, |l| l.min(own))
     }
 
@@ -399,7 +441,7 @@ impl Guard {
 
     fn refuse_inherited(&self) -> Result<(), LockError> {
         if self.is_inherited() {
-            Err(LockError::forked())
+            Err(LockError::lost(LossReason::Forked))
         } else {
             Ok(())
         }
@@ -435,15 +477,32 @@ fn stopped(cancel: Option<&CancelToken>) -> LockError {
     }
 }
 
-impl Drop for Guard {
-    fn drop(&mut self) {
-        if self.is_inherited() {
-            return;
+impl Guard {
+    /// Releases the lock at the end of the work that it protected; an error if it was lost meanwhile. A release that fails goes
+    /// to the hook, as that of a drop does.
+    pub(crate) fn finish(mut self) -> Result<(), LockError> {
+        // A guard that was released no longer looks at the clock.
+        let lost = self.loss();
+        let answer = self.dispose();
+        match (lost, answer) {
+            (Some(why), _) => Err(LockError::lost(why).for_key(&self.held.key)),
+            (None, Some(ReleaseOutcome::Absent(_))) => {
+                Err(LockError::lost(LossReason::Removed).for_key(&self.held.key))
+            }
+            (None, _) => Ok(()),
+        }
+    }
+
+    /// Releases the lock within the dispose timeout, once, and reports what fails. `None` if the store did not answer, or had
+    /// answered before.
+    fn dispose(&mut self) -> Option<ReleaseOutcome> {
+        if self.is_inherited() || std::mem::replace(&mut self.disposed, true) {
+            return None;
         }
         let limit = deadline_after(self.held.bounds.dispose);
         let answer = guarded(|| self.release_until(None, limit));
         let error = match answer {
-            Some(Ok(_)) => return,
+            Some(Ok(answer)) => return answer,
             Some(Err(error)) => error,
             None => {
                 LockError::internal("the store panicked during a release").for_key(&self.held.key)
@@ -461,6 +520,13 @@ impl Drop for Guard {
             &self.held.runtime.workers,
             &self.held.runtime.timer,
         );
+        None
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        let _ = self.dispose();
     }
 }
 

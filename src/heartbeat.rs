@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::backend::ExtendOutcome;
+use crate::backend::{Absence, ExtendOutcome};
 use crate::callbacks::guarded;
 use crate::cancel::CancelToken;
 use crate::error::LockError;
@@ -38,7 +38,11 @@ fn beat(held: &Arc<Held>) {
 }
 
 /// Sends one extend and applies its outcome, for the heartbeat and for [`Guard::extend`](crate::Guard::extend) alike.
-pub(crate) fn extend(held: &Arc<Held>, ttl: Ttl, token: &CancelToken) -> Result<bool, LockError> {
+pub(crate) fn extend(
+    held: &Arc<Held>,
+    ttl: Ttl,
+    token: &CancelToken,
+) -> Result<ExtendOutcome, LockError> {
     let sent = held.now();
     // Whatever happens in the store's code, no later extend or release may wait for this one.
     let unwound = Unwound { held, sent, ttl };
@@ -54,7 +58,9 @@ pub(crate) fn extend(held: &Arc<Held>, ttl: Ttl, token: &CancelToken) -> Result<
     };
     let still = settle(held, sent, ttl, &how);
     match answer {
-        Ok(_) => Ok(still),
+        // The lease ended before the answer came.
+        Ok(ExtendOutcome::Extended(_)) if !still => Ok(ExtendOutcome::Absent(Absence::Expired)),
+        Ok(outcome) => Ok(outcome),
         Err(e) => Err(e.for_key(&held.key)),
     }
 }

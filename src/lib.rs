@@ -70,9 +70,9 @@ pub use backend::{
     TimeAuthority, Watch,
 };
 pub use cancel::CancelToken;
-pub use client::Client;
+pub use client::{Checked, Client};
 pub use diagnostics::{LockInfo, LockInfoDebug, StoredLock};
-pub use error::{ErrorCode, LockError};
+pub use error::{ErrorCode, LockError, LossReason};
 pub use guard::Guard;
 pub use key::{Key, MAX_KEY_BYTES, hash_key};
 pub use keyspace::KeySpace;

@@ -11,9 +11,10 @@ mod tests;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub(crate) use self::terms::{Effect, Extension, Lease, Leave, Loss, Pace, Ring, Turn};
+pub(crate) use self::terms::{Effect, Extension, Lease, Leave, Pace, Ring, Turn};
 use self::terms::{InDoubt, believed_until};
 use crate::cancel::CancelToken;
+use crate::error::LossReason;
 use crate::lease::Ttl;
 use crate::sync::{Condvar, Mutex, MutexGuard, ThreadId, current_thread};
 use crate::wake::{Wake, WakeFd};
@@ -32,7 +33,7 @@ pub(crate) struct Lifecycle {
 
 struct State {
     phase: Phase,
-    lost: Option<Loss>,
+    lost: Option<LossReason>,
     /// When the lease must be taken for gone, on the local clock.
     deadline: Duration,
     ttl: Ttl,
@@ -124,7 +125,7 @@ impl Lifecycle {
             return Ring::Never;
         }
         if now >= state.deadline {
-            let report = self.lose(&mut state, Loss::Deadline);
+            let report = self.lose_overdue(&mut state, now);
             return Ring::Lost { report };
         }
         let mut start = false;
@@ -185,7 +186,7 @@ impl Lifecycle {
         state.beat = Beat::None;
         state.extending = None;
         let report = if state.is_held() {
-            self.lose(&mut state, Loss::Broken)
+            self.lose(&mut state, LossReason::HeartbeatFailed)
         } else {
             false
         };
@@ -204,7 +205,7 @@ impl Lifecycle {
         let mut state = self.state.lock();
         loop {
             if state.is_held() && now >= state.deadline {
-                let report = self.lose(&mut state, Loss::Deadline);
+                let report = self.lose_overdue(&mut state, now);
                 return (Leave::Absent, report);
             }
             if !state.is_held() {
@@ -243,7 +244,7 @@ impl Lifecycle {
         }
         // A lease that ran out while the answer was on its way stays lost: somebody may have acted on that already.
         if now >= state.deadline {
-            let report = self.lose(&mut state, Loss::Deadline);
+            let report = self.lose_overdue(&mut state, now);
             return Effect {
                 held: false,
                 report,
@@ -261,7 +262,7 @@ impl Lifecycle {
                 state.renew_at = state.pace.interval(lease).map(|every| sent + every);
             }
             Extension::Absent => {
-                let report = self.lose(&mut state, Loss::Absent);
+                let report = self.lose(&mut state, LossReason::Removed);
                 return Effect {
                     held: false,
                     report,
@@ -284,7 +285,7 @@ impl Lifecycle {
         }
         // A new lease may be over already, if the answer took that long.
         if now >= state.deadline {
-            let report = self.lose(&mut state, Loss::Deadline);
+            let report = self.lose_overdue(&mut state, now);
             return Effect {
                 held: false,
                 report,
@@ -370,7 +371,7 @@ impl Lifecycle {
     pub(crate) fn is_lost(&self, now: Duration) -> (bool, bool) {
         let mut state = self.state.lock();
         if state.is_held() && now >= state.deadline {
-            let report = self.lose(&mut state, Loss::Deadline);
+            let report = self.lose_overdue(&mut state, now);
             return (true, report);
         }
         (state.lost.is_some(), false)
@@ -390,7 +391,7 @@ impl Lifecycle {
         self.state.lock().expires_at_ms
     }
 
-    pub(crate) fn loss(&self) -> Option<Loss> {
+    pub(crate) fn loss(&self) -> Option<LossReason> {
         self.state.lock().lost
     }
 
@@ -412,7 +413,19 @@ impl Lifecycle {
         state.lost_fd = Some(Arc::clone(fd));
     }
 
-    fn lose(&self, state: &mut MutexGuard<'_, State>, why: Loss) -> bool {
+    /// The local deadline has passed.
+    fn lose_overdue(&self, state: &mut MutexGuard<'_, State>, now: Duration) -> bool {
+        let why = if state.hold_until.is_some_and(|end| now >= end) {
+            LossReason::MaxHold
+        } else if state.pace == Pace::Never {
+            LossReason::NotRenewed
+        } else {
+            LossReason::Unconfirmed
+        };
+        self.lose(state, why)
+    }
+
+    fn lose(&self, state: &mut MutexGuard<'_, State>, why: LossReason) -> bool {
         state.lost = Some(why);
         if let Some(token) = &state.extending {
             token.cancel();

@@ -27,7 +27,7 @@ impl<'a> Limits<'a> {
         }
         let own = deadline_after(timeout);
         let deadline = cancel
-            .and_then(CancelToken::limit)
+            .and_then(CancelToken::deadline)
             .map_or(own, |limit| limit.min(own));
         let limits = Self { deadline, cancel };
         limits.left().map_err(LockError::nothing_applied)?;

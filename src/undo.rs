@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use crate::backend::{Backend, ReleaseOutcome};
 use crate::callbacks::{FailedRelease, guarded};
 use crate::error::LockError;
+use crate::guard::Bounds;
 use crate::key::Key;
 use crate::lease::{LockId, Ttl, random_bits};
 use crate::options::{Backoff, Jitter, OnReleaseError, Retry};
@@ -32,6 +33,7 @@ const LOOK_AGAIN: [Duration; 4] = [
 pub(crate) struct Undo {
     me: Weak<Self>,
     backend: Arc<dyn Backend>,
+    bounds: Bounds,
     runtime: Runtime,
     hook: Option<OnReleaseError>,
     state: Mutex<State>,
@@ -76,12 +78,14 @@ impl Entry {
 impl Undo {
     pub(crate) fn new(
         backend: Arc<dyn Backend>,
+        bounds: Bounds,
         runtime: Runtime,
         hook: Option<OnReleaseError>,
     ) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
             backend,
+            bounds,
             runtime,
             hook,
             state: Mutex::new(State::default()),
@@ -137,7 +141,8 @@ impl Undo {
     fn work(&self) {
         while let Some(entry) = self.next() {
             // It ignores the caller's cancel: the caller is gone.
-            let answer = guarded(|| self.backend.release(&entry.lock_id, None))
+            let token = self.bounds.operation_token(None);
+            let answer = guarded(|| self.backend.release(&entry.lock_id, token.as_ref()))
                 .unwrap_or_else(|| Err(LockError::internal("the store panicked during a release")));
             let over = self.runtime.timer.now() >= entry.until;
             match answer {

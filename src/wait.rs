@@ -63,7 +63,7 @@ impl<'a> Wait<'a> {
         checked: &'a Checked,
         cancel: Option<&'a CancelToken>,
     ) -> Result<Self, LockError> {
-        let limit = cancel.and_then(CancelToken::limit);
+        let limit = cancel.and_then(CancelToken::deadline);
         let bounded = |end: Instant| limit.map_or(end, |limit| end.min(limit));
         let begun = Instant::now();
         let end = bounded(deadline_from(begun, checked.acquire_timeout));

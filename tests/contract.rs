@@ -510,7 +510,7 @@ fn eight_threads_share_a_key<S: Store>() {
                     let before = last.swap(guard.fence().get(), SeqCst);
                     assert!(before < guard.fence().get(), "fences grow");
                     drop(alone);
-                    assert!(guard.release().expect("an answer"));
+                    assert!(guard.release().expect("an answer").is_released());
                 }
             })
         })
@@ -566,7 +566,10 @@ fn guards_and_verbs_work_on_the_same_locks<S: Store>() {
             .expect("an answer")
             .is_released()
     );
-    assert!(!guard.release().expect("an answer"), "somebody was faster");
+    assert!(
+        !guard.release().expect("an answer").is_released(),
+        "somebody was faster"
+    );
     let taken = granted(acquire(&there, "k", &id(), LONG));
     let error = here
         .lock_with(
@@ -601,7 +604,7 @@ fn a_heartbeat_keeps_the_lock<S: Store>() {
         client.get_by_key("k").expect("an answer").map(|l| l.fence),
         Some(guard.fence())
     );
-    assert!(guard.release().expect("an answer"));
+    assert!(guard.release().expect("an answer").is_released());
 }
 
 fn a_lock_taken_away_is_lost<S: Store>() {
@@ -618,8 +621,8 @@ fn a_lock_taken_away_is_lost<S: Store>() {
             .is_released()
     );
     assert!(guard.wait_lost(Some(PATIENCE)));
-    assert!(!guard.extend(LONG).expect("no I/O"));
-    assert!(!guard.release().expect("an answer"));
+    assert!(!guard.extend(LONG).expect("no I/O").is_extended());
+    assert!(!guard.release().expect("an answer").is_released());
 }
 
 fn events_tell_what_happened<S: Store>() {

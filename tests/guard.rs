@@ -14,7 +14,10 @@ use kit::{Kit, THIRD, TTL, counter, kit, kit_with};
 use passing::{Done, Passing};
 use support::{PATIENCE, best_of_three, eventually};
 use syncguard::testkit::{Fault, MemoryBackend, Verb};
-use syncguard::{Client, ClientOptions, ErrorCode, Guard, LockOptions};
+use syncguard::{
+    Backend, Client, ClientOptions, ErrorCode, Guard, Key, LockError, LockOptions, LookupBy,
+    LossReason, Ttl,
+};
 
 #[test]
 fn a_guard_renews_for_as_long_as_it_is_held() {
@@ -135,7 +138,7 @@ fn a_renewal_that_hangs_leaves_time_for_another() {
         // The clock stands still and the lease does not end: the renewal's own bound is what ends it, half of half a second.
         let begun = Instant::now();
         match guard.extend(TTL) {
-            Ok(true) => begun.elapsed(),
+            Ok(outcome) if outcome.is_extended() => begun.elapsed(),
             _ => Duration::MAX,
         }
     });
@@ -151,7 +154,7 @@ fn a_loss_that_an_extend_finds_out_is_told() {
         let guard = kit.lock_with(options);
         kit.clock.advance(TTL);
         // The timer, which would tell too, is mostly slower.
-        assert!(!guard.extend(TTL).expect("no I/O"));
+        assert!(!guard.extend(TTL).expect("no I/O").is_extended());
         eventually("the callback", || count.load(SeqCst) == 1);
     }
 }
@@ -165,7 +168,7 @@ fn a_lock_that_the_store_no_longer_has_is_lost_with_the_next_renewal() {
     kit.clock.advance(THIRD);
     assert!(guard.wait_lost(Some(PATIENCE)));
     eventually("the callback", || count.load(SeqCst) == 1);
-    assert!(!guard.extend(TTL).expect("no I/O"));
+    assert!(!guard.extend(TTL).expect("no I/O").is_extended());
     assert_eq!(kit.store.calls(Verb::Extend), 1);
 }
 
@@ -213,7 +216,10 @@ fn an_extend_replaces_the_lease_and_the_pace() {
     let kit = kit();
     let guard = kit.lock();
     assert!(
-        guard.extend(Duration::from_secs(3)).expect("an answer"),
+        guard
+            .extend(Duration::from_secs(3))
+            .expect("an answer")
+            .is_extended(),
         "shorter than what remains is legal"
     );
     assert!(guard.remaining() < Duration::from_secs(3));
@@ -224,7 +230,7 @@ fn an_extend_replaces_the_lease_and_the_pace() {
     eventually("the answer", || {
         guard.remaining() > Duration::from_millis(2900)
     });
-    assert!(guard.extend(TTL).expect("an answer"));
+    assert!(guard.extend(TTL).expect("an answer").is_extended());
     assert!(guard.remaining() > Duration::from_secs(29));
 }
 
@@ -257,7 +263,7 @@ fn an_extend_of_unknown_outcome_counts_as_the_shorter_lease() {
         before,
         "what was refused changed nothing"
     );
-    assert!(guard.extend(TTL).expect("an answer"));
+    assert!(guard.extend(TTL).expect("an answer").is_extended());
     assert!(guard.remaining() > Duration::from_secs(29));
 }
 
@@ -272,7 +278,8 @@ fn an_answer_that_comes_after_the_deadline_revives_nothing() {
     });
     kit.clock.advance(TTL);
     answer.send(()).expect("somebody who waits");
-    assert!(!extend.join().expect("no panic").expect("an answer"));
+    let outcome = extend.join().expect("no panic").expect("an answer");
+    assert!(!outcome.is_extended());
     assert!(guard.is_lost() && guard.remaining().is_zero());
     assert!(kit.is_locked(), "the store has extended it");
 }
@@ -305,8 +312,10 @@ fn a_release_is_not_sent_beside_an_extend() {
     std::thread::sleep(Duration::from_millis(50));
     assert_eq!(kit.store.calls(Verb::Release), 0);
     answer.send(()).expect("somebody who waits");
-    assert!(release.join().expect("no panic").expect("an answer"));
-    assert!(!extend.join().expect("no panic").expect("an answer"));
+    let released = release.join().expect("no panic").expect("an answer");
+    assert!(released.is_released());
+    let outcome = extend.join().expect("no panic").expect("an answer");
+    assert!(!outcome.is_extended());
     assert!(!kit.is_locked());
 }
 
@@ -332,9 +341,9 @@ fn late() -> (Kit, mpsc::Sender<()>) {
 fn release_reports_once_and_sends_once() {
     let kit = kit();
     let guard = kit.lock();
-    assert!(guard.release().expect("an answer"));
-    assert!(!guard.release().expect("no I/O"));
-    assert!(!guard.extend(TTL).expect("no I/O"));
+    assert!(guard.release().expect("an answer").is_released());
+    assert!(!guard.release().expect("no I/O").is_released());
+    assert!(!guard.extend(TTL).expect("no I/O").is_extended());
     assert!(!guard.is_lost() && guard.remaining().is_zero() && !guard.wait_lost(None));
     drop(guard);
     assert_eq!(
@@ -381,7 +390,7 @@ fn release_interrupts_a_renewal_in_flight() {
             kit.store.calls(Verb::Extend) > calls
         });
         let begun = Instant::now();
-        assert!(guard.release().expect("an answer"));
+        assert!(guard.release().expect("an answer").is_released());
         begun.elapsed()
     });
     assert!(took < Duration::from_secs(1), "{took:?}");
@@ -456,7 +465,7 @@ fn no_callback_after_release() {
         });
         start.wait();
         let begun = Instant::now();
-        guard.release().expect("an answer");
+        guard.release().expect("an answer").expect_released();
         // It waits a second at the most for a callback that is running; one that was kept from the processor for longer
         // than that proves nothing.
         if begun.elapsed() < Duration::from_millis(500) {
@@ -566,7 +575,9 @@ fn eight_threads_extend_and_release_one_guard() {
                 std::thread::spawn(move || {
                     start.wait();
                     if n % 2 == 0 {
-                        guard.release().map(usize::from)
+                        guard
+                            .release()
+                            .map(|outcome| usize::from(outcome.is_released()))
                     } else {
                         guard.extend(TTL).map(|_| 0)
                     }
@@ -661,7 +672,7 @@ fn dropping_the_client_first_is_fine() {
     drop(client);
     clock.advance(THIRD);
     eventually("a renewal", || store.calls(Verb::Extend) == 1);
-    assert!(guard.release().expect("an answer"));
+    assert!(guard.release().expect("an answer").is_released());
 }
 
 #[test]
@@ -680,4 +691,141 @@ fn ttls_of_a_few_milliseconds_neither_spin_nor_overflow() {
         "{}",
         store.calls(Verb::Extend)
     );
+}
+
+/// What a guard whose lock goes as `lose` makes it go says of that: to the callback, when asked, and in the end of `with_lock`.
+fn said_of(
+    options: LockOptions,
+    renewals: Option<Fault>,
+    lose: impl Fn(&Kit, &Guard),
+) -> LossReason {
+    let kit = kit();
+    if let Some(fault) = renewals {
+        kit.store.always(Verb::Extend, fault);
+    }
+    let (tell, told) = mpsc::channel();
+    let tell = Mutex::new(tell);
+    let options = options.on_lost(move |why| {
+        let said = (why.code(), why.loss_reason());
+        let _ = tell.lock().map(|tell| tell.send(said));
+    });
+    let error = kit
+        .client
+        .with_lock_and("k", &options, |guard| {
+            assert_eq!(guard.loss(), None);
+            lose(&kit, guard);
+            let (code, why) = told.recv_timeout(PATIENCE).expect("the callback");
+            assert_eq!(code, ErrorCode::Lost);
+            assert!(guard.is_lost() && guard.loss() == why);
+            assert!(!guard.extend(TTL).expect("no I/O").is_extended());
+        })
+        .expect_err("lost");
+    assert_eq!(error.code(), ErrorCode::Lost, "{error}");
+    assert!(error.key_hash().is_some() && !error.may_have_applied());
+    error.loss_reason().expect("a reason")
+}
+
+#[test]
+fn a_loss_says_why_everywhere() {
+    let refused = Fault::Refuse(ErrorCode::ServiceUnavailable);
+    let over = |kit: &Kit, guard: &Guard| {
+        eventually("the loss", || {
+            kit.clock.advance(TTL / 10);
+            guard.is_lost()
+        });
+    };
+    assert_eq!(
+        said_of(LockOptions::new(), Some(refused), over),
+        LossReason::Unconfirmed
+    );
+    assert_eq!(
+        said_of(LockOptions::new().no_heartbeat(), None, over),
+        LossReason::NotRenewed
+    );
+    let limited = LockOptions::new().max_hold(Duration::from_secs(1));
+    assert_eq!(said_of(limited, None, over), LossReason::MaxHold);
+    let removed = |kit: &Kit, _: &Guard| {
+        kit.store.evict("k").expect("a key");
+        kit.clock.advance(THIRD);
+    };
+    assert_eq!(
+        said_of(LockOptions::new(), None, removed),
+        LossReason::Removed
+    );
+    let renewed = |kit: &Kit, _: &Guard| kit.clock.advance(THIRD);
+    assert_eq!(
+        said_of(LockOptions::new(), Some(Fault::Panic), renewed),
+        LossReason::HeartbeatFailed
+    );
+}
+
+#[test]
+fn with_lock_says_that_the_lock_was_gone_at_its_end() {
+    let kit = kit();
+    // No renewal has found out: the release does.
+    let error = kit
+        .client
+        .with_lock("k", |_| kit.store.evict("k").expect("a key"))
+        .expect_err("somebody else may have worked meanwhile");
+    assert_eq!(error.loss_reason(), Some(LossReason::Removed));
+    // Work that releases by itself has had its answer.
+    let outcome = kit.client.with_lock("k", |guard| guard.release());
+    outcome
+        .expect("not lost")
+        .expect("an answer")
+        .expect_released();
+    // A release that fails is the hook's, and tried once.
+    let before = kit.store.calls(Verb::Release);
+    kit.store
+        .once(Verb::Release, Fault::Refuse(ErrorCode::ServiceUnavailable));
+    assert_eq!(kit.client.with_lock("k", |_| 7).expect("the work's"), 7);
+    assert_eq!(kit.store.calls(Verb::Release), before + 1);
+}
+
+#[test]
+fn a_store_of_ones_own_is_given_the_deadline_of_every_call() {
+    let kit = kit_with(
+        ClientOptions::new()
+            .operation_timeout(Duration::from_millis(100))
+            .dispose_timeout(Duration::from_millis(100)),
+    );
+    let (store, client) = (&kit.store, &kit.client);
+    let key = Key::new("k").expect("a key");
+    let id = *kit.lock().lock_id();
+    let ttl = Ttl::new(TTL).expect("a ttl");
+    let guard = kit.lock();
+    for verb in [
+        Verb::Acquire,
+        Verb::Release,
+        Verb::Extend,
+        Verb::IsLocked,
+        Verb::Lookup,
+    ] {
+        store.always(verb, Fault::Hang);
+    }
+    // By itself the store would take its own five seconds.
+    let bounded = |name: &str, call: &dyn Fn() -> Result<(), LockError>| {
+        let begun = Instant::now();
+        let error = call().expect_err("no answer");
+        assert_eq!(error.code(), ErrorCode::NetworkTimeout, "{name}");
+        assert!(
+            begun.elapsed() < Duration::from_secs(4),
+            "{name} took {:?}",
+            begun.elapsed()
+        );
+    };
+    bounded("acquire", &|| {
+        client.acquire(&key, &id, ttl, None).map(drop)
+    });
+    bounded("release", &|| client.release(&id, None).map(drop));
+    bounded("extend", &|| client.extend(&id, ttl, None).map(drop));
+    bounded("is_locked", &|| client.is_locked(&key, None).map(drop));
+    bounded("find", &|| client.find(LookupBy::Key(&key), None).map(drop));
+    bounded("get_by_key", &|| client.get_by_key("k").map(drop));
+    bounded("try_lock", &|| client.try_lock("other").map(drop));
+    bounded("guard.extend", &|| guard.extend(TTL).map(drop));
+    bounded("guard.release", &|| guard.release().map(drop));
+    let begun = Instant::now();
+    drop(guard);
+    assert!(begun.elapsed() < Duration::from_secs(4));
 }

@@ -204,6 +204,51 @@ fn cleans_up(options: ClientOptions) {
     assert_eq!(kit.lock().fence().get(), 2, "the counter outlives the lock");
 }
 
+/// A store with something to say about itself.
+fn with_warnings(texts: &[&str]) -> impl Backend + 'static {
+    Passing::new(MemoryBackend::new(), |_| ()).warning(texts)
+}
+
+#[test]
+fn a_check_has_told_its_warnings_when_it_returns() {
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let list = Arc::clone(&told);
+    let options = ClientOptions::new().on_warning(move |text| {
+        // Slow enough to be missed by a check that does not wait.
+        std::thread::sleep(Duration::from_millis(20));
+        list.lock().expect("the list").push(text.to_owned());
+    });
+    let store = with_warnings(&["one", "two", "three"]);
+    let client = Client::with_backend_and(store, &options).expect("legal options");
+    let checked = client.check().expect("an answer");
+    assert_eq!(checked.warnings, ["one", "two", "three"]);
+    assert_eq!(checked.undelivered, 0);
+    assert_eq!(*told.lock().expect("the list"), ["one", "two", "three"]);
+}
+
+#[test]
+fn a_hook_that_hangs_delays_a_check_by_the_operation_timeout() {
+    let (hold, held) = mpsc::channel::<()>();
+    let held = Mutex::new(held);
+    let options = ClientOptions::new()
+        .operation_timeout(Duration::from_millis(200))
+        .on_warning(move |text| match text {
+            "two" => drop(held.lock().map(|held| held.recv_timeout(PATIENCE))),
+            "panic" => panic!("planted"),
+            _ => {}
+        });
+    let store = with_warnings(&["one", "two", "three"]);
+    let client = Client::with_backend_and(store, &options).expect("legal options");
+    let begun = std::time::Instant::now();
+    assert_eq!(client.check().expect("an answer").undelivered, 2);
+    assert!(begun.elapsed() >= Duration::from_millis(200));
+    drop(hold);
+    // One that panics has had its message.
+    let store = with_warnings(&["panic", "one"]);
+    let client = Client::with_backend_and(store, &options).expect("legal options");
+    assert_eq!(client.check().expect("an answer").undelivered, 0);
+}
+
 const SPEAK: &str = "SYNCGUARD_TEST_SPEAK";
 
 /// Not a test of its own: what the next one runs, to see what it writes.

@@ -49,8 +49,8 @@ impl Network {
     fn warmed(self) -> Self {
         for client in [&self.far, &self.near] {
             let guard = client.lock("warm").expect("a free lock");
-            assert!(guard.extend(PATIENCE).expect("an answer"));
-            assert!(guard.release().expect("an answer"));
+            assert!(guard.extend(PATIENCE).expect("an answer").is_extended());
+            assert!(guard.release().expect("an answer").is_released());
         }
         self
     }
@@ -88,7 +88,12 @@ fn a_delayed_extend_does_not_undo_a_later_one() {
     assert!(guard.remaining() <= Duration::from_secs(2));
     // On another connection. It may be answered before the store's clock has passed the time of the first one; then the guard
     // counts on the shorter lease until a renewal is answered after that.
-    assert!(guard.extend(Duration::from_secs(60)).expect("an answer"));
+    assert!(
+        guard
+            .extend(Duration::from_secs(60))
+            .expect("an answer")
+            .is_extended()
+    );
     eventually("a lease that is certain", || {
         guard.remaining() > Duration::from_secs(30)
     });
@@ -99,7 +104,7 @@ fn a_delayed_extend_does_not_undo_a_later_one() {
         net.left_ms()
     );
     assert!(!guard.is_lost());
-    assert!(guard.release().expect("an answer"));
+    assert!(guard.release().expect("an answer").is_released());
 }
 
 #[test]
@@ -117,7 +122,12 @@ fn an_extend_that_may_still_arrive_in_time_counts() {
         cancel.cancel();
         assert_eq!(code(extend.join().expect("no panic")), ErrorCode::Aborted);
     });
-    assert!(guard.extend(Duration::from_secs(600)).expect("an answer"));
+    assert!(
+        guard
+            .extend(Duration::from_secs(600))
+            .expect("an answer")
+            .is_extended()
+    );
     assert!(
         guard.remaining() <= Duration::from_millis(9_000),
         "the guard counts on {:?}, and the delayed extend can still cut it",
@@ -163,7 +173,7 @@ fn an_attempt_that_arrives_after_the_release_is_taken_back() {
     // The connection breaks, the request does not: the second attempt is granted, and its lock released.
     net.proxy.reset_held();
     let guard = locking.join().expect("no panic").expect("granted");
-    assert!(guard.release().expect("an answer"));
+    assert!(guard.release().expect("an answer").is_released());
     assert!(!net.near.is_locked(&key("k"), None).expect("a look"));
     net.deliver();
     eventually("the end of the lock that the first attempt took", || {
@@ -196,12 +206,22 @@ fn a_clock_that_steps_forward_costs_no_guard_its_lock() {
     let guard = client.lock_with("k", &LockOptions::new().ttl(Duration::from_secs(600)));
     let guard = guard.expect("a free lock");
     // The server learns the script.
-    assert!(guard.extend(Duration::from_secs(600)).expect("an answer"));
+    assert!(
+        guard
+            .extend(Duration::from_secs(600))
+            .expect("an answer")
+            .is_extended()
+    );
     std::fs::write(&clock, 120i64.to_ne_bytes()).expect("the clock's file");
     // The first one finds out what time it is; the next ones know.
     for trips in [2, 1, 1] {
         proxy.reset_counts();
-        assert!(guard.extend(Duration::from_secs(600)).expect("an answer"));
+        assert!(
+            guard
+                .extend(Duration::from_secs(600))
+                .expect("an answer")
+                .is_extended()
+        );
         assert_eq!(proxy.counts().round_trips, trips);
     }
     assert!(!guard.is_lost());
@@ -211,7 +231,12 @@ fn a_clock_that_steps_forward_costs_no_guard_its_lock() {
     assert!(other.is_some());
     // A clock that was set back refuses nothing.
     std::fs::write(&clock, 60i64.to_ne_bytes()).expect("the clock's file");
-    assert!(guard.extend(Duration::from_secs(600)).expect("an answer"));
+    assert!(
+        guard
+            .extend(Duration::from_secs(600))
+            .expect("an answer")
+            .is_extended()
+    );
 }
 
 #[test]

@@ -18,7 +18,8 @@ use process::{Stage, hear, in_child, in_child_as_pid_1, say, wait_child};
 use support::{PATIENCE, eventually};
 use syncguard::testkit::MemoryBackend;
 use syncguard::{
-    Backend, CancelToken, Client, ClientOptions, ErrorCode, Guard, Key, LockOptions, SqliteBackend,
+    Backend, CancelToken, Client, ClientOptions, ErrorCode, Guard, Key, LockOptions, LossReason,
+    SqliteBackend,
 };
 
 /// Not a test of its own: what the other processes run.
@@ -141,7 +142,7 @@ fn a_killed_holder_is_followed_after_its_ttl() {
         // The lease began after `begun`, whatever the machine did in between.
         assert!(begun.elapsed() >= SHORT, "{:?}", begun.elapsed());
         assert!(guard.fence().to_string() > first);
-        assert!(guard.release().expect("an answer"));
+        assert!(guard.release().expect("an answer").is_released());
     }
 }
 
@@ -175,13 +176,13 @@ fn overtake(stage: &str) -> String {
     holder.tell("look");
     holder.signal(Signal::SIGCONT);
     let lost = holder.expect("lost");
-    assert_eq!(holder.expect("released"), "Ok(false)");
+    assert_eq!(holder.expect("released"), "Ok(Absent(NotFound))");
     assert_eq!(holder.expect("told"), "1");
     // What the paused one sent freed nothing.
-    assert!(!guard.is_lost() && guard.extend(SHORT * 10).expect("an answer"));
+    assert!(!guard.is_lost() && guard.extend(SHORT * 10).expect("an answer").is_extended());
     assert!(client.owns(guard.lock_id().as_str()).expect("an answer"));
     holder.finish();
-    assert!(guard.release().expect("an answer"));
+    assert!(guard.release().expect("an answer").is_released());
     lost
 }
 
@@ -228,9 +229,14 @@ fn inherited_is_refused(client: &Client, guard: &Guard) {
         guard.lost_fd().map(drop),
     ] {
         let error = error.expect_err("the parent's");
-        assert_eq!(error.code(), ErrorCode::Internal, "{error}");
+        let code = match error.loss_reason() {
+            Some(LossReason::Forked) => ErrorCode::Lost,
+            _ => ErrorCode::Internal,
+        };
+        assert_eq!(error.code(), code, "{error}");
         assert!(!error.may_have_applied());
     }
+    assert_eq!(guard.loss(), Some(LossReason::Forked));
     assert!(guard.is_lost() && guard.wait_lost(None) && guard.remaining().is_zero());
 }
 
@@ -256,7 +262,7 @@ fn fork_with_a_file(dir: &Path) {
             let mine = own.lock_with("child", &how).expect("a lock");
             let before = mine.expires_at_ms();
             eventually("a renewal", || mine.expires_at_ms() > before);
-            assert!(!mine.is_lost() && mine.release().expect("an answer"));
+            assert!(!mine.is_lost() && mine.release().expect("an answer").is_released());
         });
         match wait_child(child) {
             Ok(0) => worked += 1,
@@ -277,7 +283,7 @@ fn fork_with_a_file(dir: &Path) {
     hear();
     let before = held.expires_at_ms();
     eventually("a renewal", || held.expires_at_ms() > before);
-    assert!(!held.is_lost() && held.release().expect("an answer"));
+    assert!(!held.is_lost() && held.release().expect("an answer").is_released());
 }
 
 #[test]
@@ -333,7 +339,7 @@ fn fork_into_a_namespace(dir: &Path) {
                 eventually("a renewal", || mine.expires_at_ms() > before);
             });
             assert_eq!(wait_child(grandchild), Ok(0));
-            assert!(!mine.is_lost() && mine.release().expect("an answer"));
+            assert!(!mine.is_lost() && mine.release().expect("an answer").is_released());
         });
         assert_eq!(wait_child(child), Ok(0));
     }
@@ -342,7 +348,7 @@ fn fork_into_a_namespace(dir: &Path) {
     hear();
     let before = held.expires_at_ms();
     eventually("a renewal", || held.expires_at_ms() > before);
-    assert!(!held.is_lost() && held.release().expect("an answer"));
+    assert!(!held.is_lost() && held.release().expect("an answer").is_released());
 }
 
 /// Runs `body` while this process can open nothing.
@@ -376,7 +382,7 @@ fn close_descriptors(_: &Path) {
     assert!(held.is_lost());
     let own = Client::with_backend(MemoryBackend::new());
     let guard = own.lock("held").expect("a new client works");
-    assert!(guard.release().expect("an answer"));
+    assert!(guard.release().expect("an answer").is_released());
     say("told");
 }
 
@@ -430,7 +436,7 @@ fn fork_in_traffic(_: &Path) {
                     let before = mine.expires_at_ms();
                     eventually("a renewal", || mine.expires_at_ms() > before);
                 }
-                assert!(mine.release().expect("an answer"));
+                assert!(mine.release().expect("an answer").is_released());
             });
             let ended = wait_child(child);
             if ended != Ok(0) {
@@ -441,7 +447,7 @@ fn fork_in_traffic(_: &Path) {
         stop.store(true, SeqCst);
     });
     assert!(!held.is_lost() && events.load(SeqCst) > 0);
-    assert!(held.release().expect("an answer"));
+    assert!(held.release().expect("an answer").is_released());
     say("forked");
 }
 
@@ -505,6 +511,11 @@ fn fork_everything(_: &Path) {
         }
         stop.store(true, SeqCst);
     });
-    assert!(held.expect("the parent's").release().expect("an answer"));
+    assert!(
+        held.expect("the parent's")
+            .release()
+            .expect("an answer")
+            .is_released()
+    );
     say("forked");
 }

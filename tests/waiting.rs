@@ -403,7 +403,7 @@ fn a_wake_that_panics_is_nobody_elses_trouble() {
     let second =
         std::thread::spawn(move || other.lock_with("k", &patient()).map(|g| g.fence().get()));
     // The holder's own release calls it, and is not hurt.
-    assert!(guard.release().expect("an answer"));
+    assert!(guard.release().expect("an answer").is_released());
     assert!(waiter.is_first() && waiter.is_called());
     drop(waiter);
     assert_eq!(second.join().expect("no panic").expect("the lock"), 2);

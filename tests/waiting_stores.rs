@@ -185,7 +185,7 @@ fn a_user_without_channels_releases_and_waits_all_the_same() {
     let waiter =
         std::thread::spawn(move || here.lock_with("k", &polling()).map(|g| g.fence().get()));
     std::thread::sleep(Duration::from_millis(100));
-    assert!(guard.release().expect("a release"));
+    assert!(guard.release().expect("a release").is_released());
     assert_eq!(waiter.join().expect("no panic").expect("the lock"), 2);
 }
 
@@ -280,7 +280,8 @@ fn a_watch_ends_with_its_drop() {
         .lock("k")
         .expect("a lock")
         .release()
-        .expect("a release");
+        .expect("a release")
+        .expect_released();
     eventually("a call", || called.load(SeqCst));
     drop(watch);
     eventually("the end of the subscription", || subscribers(&server) == 0);
@@ -340,7 +341,8 @@ fn nobody_is_notified_when_nobody_waits() {
     here.lock("k")
         .expect("a lock")
         .release()
-        .expect("a release");
+        .expect("a release")
+        .expect_released();
     // A notification would be shown with the next answer of psql.
     let shown = session.run("SELECT 'nothing else'").join("\n");
     assert!(!shown.contains("otification"), "{shown}");

@@ -99,7 +99,8 @@ pub unsafe extern "C" fn syncguard_client_setup_schema(
 }
 
 /// Looks whether the store is reachable, allowed, set up and safely configured. What is not safe, but works, goes to the
-/// client's `on_warning`.
+/// client's `on_warning`, or to stderr; that has returned, or the lines are written, when this returns. A hook that hangs delays
+/// this call by the operation timeout at the most.
 ///
 /// @param cancel  NULL, or ends the call.
 /// @param err     NULL, or gets an error below zero.
@@ -115,7 +116,37 @@ pub unsafe extern "C" fn syncguard_client_check(
     boundary(err, |call| {
         let opened = call.handle(client)?;
         let token = token(call, cancel)?;
-        Backend::check(&opened.client, token.as_ref())?;
+        opened.client.check_with(token.as_ref())?;
+        Ok(OK)
+    })
+}
+
+/// As `syncguard_client_check`, and says what became of the warnings.
+///
+/// @param cancel       NULL, or ends the call.
+/// @param warnings     gets how many warnings there were; written if OK.
+/// @param undelivered  gets how many of them `on_warning`, or stderr, had not taken when the operation timeout was over; written
+/// if OK.
+/// @param err          NULL, or gets an error below zero.
+/// @return as `syncguard_client_check`; INVALID_ARGUMENT also if one of the two is NULL.
+/// Threads: any. Blocks up to the operation timeout, and as long again for a hook that hangs.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syncguard_client_check_report(
+    client: *mut syncguard_client,
+    cancel: *mut syncguard_cancel,
+    warnings: *mut u32,
+    undelivered: *mut u32,
+    err: *mut *mut syncguard_error,
+) -> syncguard_status {
+    boundary(err, |call| {
+        let opened = call.handle(client)?;
+        let warnings = call.out("warnings", warnings)?;
+        let undelivered = call.out("undelivered", undelivered)?;
+        let token = token(call, cancel)?;
+        let checked = opened.client.check_with(token.as_ref())?;
+        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        warnings.set(count(checked.warnings.len()));
+        undelivered.set(count(checked.undelivered));
         Ok(OK)
     })
 }

@@ -3,7 +3,7 @@
 use std::ffi::{CString, c_char};
 use std::ptr::null;
 
-use rust_syncguard::LockError;
+use rust_syncguard::{LockError, LossReason};
 
 use crate::boundary::{Opaque, c_string, dispose, quietly};
 use crate::status::{INVALID_ARGUMENT, PANIC, syncguard_status};
@@ -30,6 +30,47 @@ pub(crate) struct Report {
     message: CString,
     key_hash: Option<CString>,
     attempts: u32,
+    loss: syncguard_loss_reason,
+}
+
+/// Why a lock was lost. The numbers never change; later versions may add some, so a `switch` needs a `default`.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[allow(clippy::upper_case_acronyms)]
+pub enum syncguard_loss_reason {
+    /// It was not lost, or the error is about something else.
+    SYNCGUARD_LOSS_NONE = 0,
+    /// The lease ran out, by the local clock, before the store confirmed a renewal.
+    SYNCGUARD_LOSS_UNCONFIRMED = 1,
+    /// `max_hold_ms` was reached: the lock was no longer renewed, and its lease ran out.
+    SYNCGUARD_LOSS_MAX_HOLD = 2,
+    /// The guard has no heartbeat, and its lease was not extended in time.
+    SYNCGUARD_LOSS_NOT_RENEWED = 3,
+    /// The store no longer has the lock: somebody else released it, an operator deleted it, or the store lost it.
+    SYNCGUARD_LOSS_REMOVED = 4,
+    /// The heartbeat broke down: a bug.
+    SYNCGUARD_LOSS_HEARTBEAT_FAILED = 5,
+    /// This is a forked child; the lock is its parent's.
+    SYNCGUARD_LOSS_FORKED = 6,
+    /// For a reason that this version of the library does not name.
+    SYNCGUARD_LOSS_OTHER = 7,
+}
+
+use syncguard_loss_reason::*;
+
+impl From<Option<LossReason>> for syncguard_loss_reason {
+    fn from(why: Option<LossReason>) -> Self {
+        match why {
+            None => SYNCGUARD_LOSS_NONE,
+            Some(LossReason::Unconfirmed) => SYNCGUARD_LOSS_UNCONFIRMED,
+            Some(LossReason::MaxHold) => SYNCGUARD_LOSS_MAX_HOLD,
+            Some(LossReason::NotRenewed) => SYNCGUARD_LOSS_NOT_RENEWED,
+            Some(LossReason::Removed) => SYNCGUARD_LOSS_REMOVED,
+            Some(LossReason::HeartbeatFailed) => SYNCGUARD_LOSS_HEARTBEAT_FAILED,
+            Some(LossReason::Forked) => SYNCGUARD_LOSS_FORKED,
+            Some(_) => SYNCGUARD_LOSS_OTHER,
+        }
+    }
 }
 
 impl Report {
@@ -39,6 +80,7 @@ impl Report {
             message: c_string(error.message()),
             key_hash: error.key_hash().map(c_string),
             attempts: error.attempts(),
+            loss: error.loss_reason().into(),
         }
     }
 
@@ -49,6 +91,7 @@ impl Report {
             message: c_string(&format!("the library panicked: {why}")),
             key_hash: None,
             attempts: 0,
+            loss: SYNCGUARD_LOSS_NONE,
         }
     }
 
@@ -96,6 +139,17 @@ pub unsafe extern "C" fn syncguard_error_key_hash(err: *const syncguard_error) -
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn syncguard_error_attempts(err: *const syncguard_error) -> u32 {
     quietly(0, |call| call.handle(err).map_or(0, |e| e.attempts))
+}
+
+/// Why the lock was lost, for an error of the status LOST. NONE for any other error, and for NULL.
+/// Threads: any. No I/O.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syncguard_error_loss_reason(
+    err: *const syncguard_error,
+) -> syncguard_loss_reason {
+    quietly(SYNCGUARD_LOSS_NONE, |call| {
+        call.handle(err).map_or(SYNCGUARD_LOSS_NONE, |e| e.loss)
+    })
 }
 
 /// Frees an error that a call wrote. NULL is fine. Not for errors that a callback was given.

@@ -11,7 +11,8 @@ use rust_syncguard::{CancelToken, Guard, LockError};
 use crate::boundary::{Call, Opaque, UserData, boundary, c_string, give, quietly};
 use crate::cancel::{syncguard_cancel, token};
 use crate::client::syncguard_client;
-use crate::error::syncguard_error;
+use crate::error::syncguard_loss_reason::SYNCGUARD_LOSS_NONE;
+use crate::error::{syncguard_error, syncguard_loss_reason};
 use crate::options::{Adopted, millis, syncguard_lock_options};
 use crate::status::{ABSENT, LOCKED, OK, syncguard_status};
 
@@ -182,6 +183,19 @@ pub unsafe extern "C" fn syncguard_guard_is_lost(guard: *const syncguard_guard) 
     })
 }
 
+/// Why the lock was lost. NONE while it is held, and if it was released before it could be lost. Compares the clock at the moment
+/// of the call. FORKED in a forked child; NONE for NULL.
+/// Threads: any. No I/O.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syncguard_guard_loss_reason(
+    guard: *const syncguard_guard,
+) -> syncguard_loss_reason {
+    quietly(SYNCGUARD_LOSS_NONE, |call| {
+        call.handle(guard)
+            .map_or(SYNCGUARD_LOSS_NONE, |held| held.guard.loss().into())
+    })
+}
+
 /// A descriptor that becomes readable when the lock is lost, for `poll`, `select` and `epoll`. Made at the first call; the same
 /// one ever after.
 ///
@@ -236,8 +250,8 @@ pub unsafe extern "C" fn syncguard_guard_extend(
     boundary(err, |call| {
         let (held, token) = (call.handle(guard)?, token(call, cancel)?);
         let ttl = millis("ttl_ms", ttl_ms)?;
-        let still = held.guard.extend_with(ttl, token.as_ref())?;
-        Ok(if still { OK } else { ABSENT })
+        let outcome = held.guard.extend_with(ttl, token.as_ref())?;
+        Ok(if outcome.is_extended() { OK } else { ABSENT })
     })
 }
 
@@ -258,8 +272,8 @@ pub unsafe extern "C" fn syncguard_guard_release(
 ) -> syncguard_status {
     boundary(err, |call| {
         let (held, token) = (call.handle(guard)?, token(call, cancel)?);
-        let released = held.guard.release_with(token.as_ref())?;
-        Ok(if released { OK } else { ABSENT })
+        let outcome = held.guard.release_with(token.as_ref())?;
+        Ok(if outcome.is_released() { OK } else { ABSENT })
     })
 }
 

@@ -37,6 +37,9 @@ pub enum syncguard_status {
     SYNCGUARD_STATUS_INTERNAL = -8,
     /// A bug of the library. The call was given up; the process and its other locks go on.
     SYNCGUARD_STATUS_PANIC = -9,
+    /// This process can no longer count on a lock that it held. What `on_lost` is given; and the answer of a guard's calls in a
+    /// forked child. `syncguard_error_loss_reason` says why.
+    SYNCGUARD_STATUS_LOST = -10,
 }
 
 use syncguard_status::*;
@@ -57,6 +60,7 @@ impl From<ErrorCode> for syncguard_status {
             ErrorCode::NetworkTimeout => SYNCGUARD_STATUS_NETWORK_TIMEOUT,
             ErrorCode::AcquisitionTimeout => SYNCGUARD_STATUS_ACQUISITION_TIMEOUT,
             ErrorCode::Aborted => SYNCGUARD_STATUS_ABORTED,
+            ErrorCode::Lost => SYNCGUARD_STATUS_LOST,
             // A code that a newer core has and this file does not.
             _ => SYNCGUARD_STATUS_INTERNAL,
         }
@@ -83,6 +87,7 @@ pub unsafe extern "C" fn syncguard_status_str(status: i32) -> *const c_char {
             -7 => c"aborted",
             -8 => c"internal error",
             -9 => c"panic",
+            -10 => c"lost",
             _ => c"unknown status",
         }
         .as_ptr()

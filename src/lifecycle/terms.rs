@@ -3,32 +3,7 @@
 use std::time::Duration;
 
 use crate::cancel::CancelToken;
-use crate::error::{ErrorCode, LockError};
 use crate::lease::Ttl;
-
-/// Why a guard was lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Loss {
-    /// The local deadline passed without a renewal.
-    Deadline,
-    /// The store said that the lock is not there.
-    Absent,
-    /// The heartbeat itself broke.
-    Broken,
-}
-
-impl Loss {
-    pub(crate) fn error(self) -> LockError {
-        match self {
-            Self::Deadline => LockError::new(
-                ErrorCode::NetworkTimeout,
-                "the lock was lost: its lease ran out before a renewal was confirmed",
-            ),
-            Self::Absent => LockError::internal("the lock was lost: the store no longer has it"),
-            Self::Broken => LockError::internal("the lock was lost: its heartbeat panicked"),
-        }
-    }
-}
 
 /// How often a lease is renewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

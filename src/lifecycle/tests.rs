@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Effect, Extension, Lease, Leave, Lifecycle, Loss, Pace, Ring, believed_until};
+use super::{Effect, Extension, Lease, Leave, Lifecycle, LossReason, Pace, Ring, believed_until};
 use crate::lease::Ttl;
 
 /// What the store's clock shows when ours shows zero.
@@ -66,7 +66,7 @@ fn an_answer_after_the_deadline_revives_nothing() {
         );
         assert_eq!(effect.held, revived, "answered at {now_ms} ms");
         assert_eq!(effect.report, !revived);
-        assert_eq!(life.loss(), (!revived).then_some(Loss::Deadline));
+        assert_eq!(life.loss(), (!revived).then_some(LossReason::NotRenewed));
         let left = life.remaining(at(now_ms));
         assert_eq!(left.is_zero(), !revived);
     }
@@ -150,4 +150,30 @@ fn a_refused_extend_leaves_the_next_renewal_where_it_was() {
         life.remaining(at(100)),
         believed_until(at(0), ttl(30_000)) - at(100)
     );
+}
+
+#[test]
+fn a_lease_that_ran_out_says_why() {
+    let over = at(30_000);
+    let lost = |life: Lifecycle| {
+        assert!(life.is_lost(over).0);
+        life.loss()
+    };
+    assert_eq!(
+        lost(life(30_000, Pace::Third)),
+        Some(LossReason::Unconfirmed)
+    );
+    assert_eq!(
+        lost(life(30_000, Pace::Never)),
+        Some(LossReason::NotRenewed)
+    );
+    let held = Lifecycle::new(Lease {
+        sent: at(0),
+        ttl: ttl(30_000),
+        pace: Pace::Third,
+        max_hold: Some(at(5_000)),
+        expires_at_ms: EPOCH_MS,
+        wants_report: false,
+    });
+    assert_eq!(lost(held), Some(LossReason::MaxHold));
 }

@@ -34,7 +34,7 @@ fn row_53_inside_an_async_runtime() {
                 });
                 // Held across an await, dropped inside a task.
                 tokio::task::yield_now().await;
-                assert!(guard.extend(TTL).expect("an answer"));
+                assert!(guard.extend(TTL).expect("an answer").is_extended());
                 drop(guard);
                 blocking.await.expect("no panic").expect("the lock")
             });
@@ -117,10 +117,10 @@ fn row_54_a_store_that_panics_in_an_extend_wedges_nothing() {
     kit.store.once(Verb::Extend, Fault::Panic);
     assert!(catch_unwind(AssertUnwindSafe(|| guard.extend(TTL))).is_err());
     // Neither the next extend nor the release waits for the one that is gone.
-    assert!(guard.extend(TTL).expect("an answer"));
+    assert!(guard.extend(TTL).expect("an answer").is_extended());
     kit.store.once(Verb::Extend, Fault::Panic);
     assert!(catch_unwind(AssertUnwindSafe(|| guard.extend(TTL))).is_err());
-    assert!(guard.release().expect("an answer"));
+    assert!(guard.release().expect("an answer").is_released());
     assert!(!kit.is_locked());
 }
 
@@ -191,7 +191,7 @@ fn row_55_a_guard_that_changes_threads() {
     for store in stores() {
         let guard = take(&store.client, "k");
         let elsewhere = std::thread::spawn(move || {
-            assert!(guard.extend(TTL).expect("an answer"));
+            assert!(guard.extend(TTL).expect("an answer").is_extended());
             drop(guard);
         });
         elsewhere.join().expect("no panic");
@@ -214,9 +214,10 @@ fn row_55_released_and_dropped_during_another_threads_extend() {
     eventually("the extend in flight", || {
         kit.store.calls(Verb::Extend) == 1
     });
-    assert!(guard.release().expect("an answer"));
+    assert!(guard.release().expect("an answer").is_released());
     drop(guard);
-    assert!(!matches!(extend.join().expect("no panic"), Ok(true)));
+    let outcome = extend.join().expect("no panic");
+    assert!(!outcome.is_ok_and(|o| o.is_extended()));
     assert!(!kit.is_locked());
 }
 
@@ -248,7 +249,10 @@ fn row_55_a_cancel_ends_the_wait_of_a_release() {
         assert_eq!(error.code(), ErrorCode::Aborted);
         hung.cancel();
         assert!(first.join().expect("no panic").is_err());
-        assert!(guard.release().expect("an answer"), "may be tried again");
+        assert!(
+            guard.release().expect("an answer").is_released(),
+            "may be tried again"
+        );
         took
     });
     assert!(took < Duration::from_secs(2), "{took:?}");
@@ -283,7 +287,7 @@ fn row_62_extends_and_releases_of_eight_threads() {
                     let begun = Instant::now();
                     let answer = guard.release();
                     released.store(1, SeqCst);
-                    (answer, begun.elapsed())
+                    (answer.map(|o| o.is_released()), begun.elapsed())
                 })
             })
             .collect();
@@ -334,7 +338,7 @@ fn row_62_a_queued_callback_is_discarded_by_a_release() {
     eventually("the extend in flight", || {
         kit.store.calls(Verb::Extend) == 1
     });
-    assert!(guard.release().expect("an answer"));
+    assert!(guard.release().expect("an answer").is_released());
     drop(extend.join().expect("no panic"));
     // The end of the lease comes after the release: nobody is told.
     kit.clock.advance(TTL * 2);
@@ -383,7 +387,7 @@ fn row_63_the_same_key_twice_in_one_thread() {
             inner.expect_err("held").code(),
             ErrorCode::AcquisitionTimeout
         );
-        assert!(first.release().expect("an answer"));
+        assert!(first.release().expect("an answer").is_released());
         drop(take(client, "k"));
     }
 }

@@ -5,8 +5,8 @@ use nix::libc;
 use process::{Stage, WallClock, in_child, say, set_wall_clock, wait_child};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use support::{PATIENCE, eventually};
-use syncguard::Ttl;
 use syncguard::testkit::{Fault, Verb};
+use syncguard::{LossReason, Ttl};
 
 #[test]
 fn row_49_a_forked_child() {
@@ -40,13 +40,19 @@ pub(super) fn fork_stage(dir: &Path) {
             c.get_by_key("k").map(drop),
             c.check().map(drop),
             c.setup_schema(),
+        ];
+        let of_guard = [
             g.extend(TTL).map(drop),
             g.release().map(drop),
             g.lost_fd().map(drop),
         ];
-        for error in errors {
+        assert_eq!(g.loss(), Some(LossReason::Forked));
+        let all = errors.into_iter().zip(std::iter::repeat(None));
+        let lost = Some(LossReason::Forked);
+        for (error, why) in all.chain(of_guard.into_iter().zip(std::iter::repeat(lost))) {
             let error = error.expect_err("the parent's");
-            assert_eq!(error.code(), ErrorCode::Internal, "{error}");
+            let code = why.map_or(ErrorCode::Internal, |_| ErrorCode::Lost);
+            assert_eq!((error.code(), error.loss_reason()), (code, why), "{error}");
             assert!(!error.may_have_applied());
             assert!(error.message().contains("forked child"), "{error}");
         }
@@ -63,8 +69,8 @@ pub(super) fn fork_stage(dir: &Path) {
     say(&format!("forked {fence}"));
     process::hear();
     let guard = guard.expect("still the parent's");
-    assert!(!guard.is_lost() && guard.extend(TTL).expect("an answer"));
-    assert!(guard.release().expect("an answer"));
+    assert!(!guard.is_lost() && guard.extend(TTL).expect("an answer").is_extended());
+    assert!(guard.release().expect("an answer").is_released());
 }
 
 #[test]
@@ -142,9 +148,9 @@ pub(super) fn signals_stage(dir: &Path) {
         let (mut rounds, enough) = (0, SIGNALS.load(SeqCst) + 100);
         while Instant::now() < until || rounds < 10 || SIGNALS.load(SeqCst) < enough {
             let guard = take(&client, "k");
-            assert!(guard.extend(TTL).expect("an answer"));
+            assert!(guard.extend(TTL).expect("an answer").is_extended());
             assert!(is_locked(&client, "k"));
-            assert!(guard.release().expect("an answer"));
+            assert!(guard.release().expect("an answer").is_released());
             rounds += 1;
         }
         // Waits are neither cut short nor turned into errors.
@@ -157,7 +163,7 @@ pub(super) fn signals_stage(dir: &Path) {
         assert!(!held.wait_lost(Some(Duration::from_millis(100))));
         assert!(begun.elapsed() >= Duration::from_millis(100));
         assert!(our_threads_block(libc::SIGALRM));
-        assert!(held.release().expect("an answer"));
+        assert!(held.release().expect("an answer").is_released());
     }
     assert_eq!(count.load(SeqCst), 0);
     say(&format!("signals {}", SIGNALS.load(SeqCst)));
@@ -225,7 +231,7 @@ pub(super) fn wall_clock_stage(dir: &Path) {
         assert!(client.try_lock("k").expect("an answer").is_none());
         let before = guard.expires_at_ms();
         eventually("a renewal", || guard.expires_at_ms() != before);
-        assert!(guard.extend(TTL).expect("an answer"));
+        assert!(guard.extend(TTL).expect("an answer").is_extended());
         assert!(guard.remaining() > TTL - TTL / 4);
         // A lease that nobody renews ends in its time, whatever the clock says: not an hour later.
         let short = LockOptions::new()
@@ -242,7 +248,7 @@ pub(super) fn wall_clock_stage(dir: &Path) {
                 .expect("the lock in the end"),
         );
     }
-    assert!(guard.release().expect("an answer"));
+    assert!(guard.release().expect("an answer").is_released());
     assert_eq!(count.load(SeqCst), 0);
     say("done");
 }
@@ -265,9 +271,9 @@ pub(super) fn odd_years_stage(dir: &Path) {
             "the shown time is the store's: {shown}"
         );
         assert!(guard.remaining() > TTL / 2 && guard.remaining() <= TTL);
-        assert!(guard.extend(TTL).expect("an answer"));
+        assert!(guard.extend(TTL).expect("an answer").is_extended());
         assert!(client.try_lock("k").expect("an answer").is_none());
-        assert!(!guard.is_lost() && guard.release().expect("an answer"));
+        assert!(!guard.is_lost() && guard.release().expect("an answer").is_released());
     }
     say("done");
 }

@@ -36,7 +36,7 @@ fn row_22_an_id_that_holds_nothing() {
     for store in stores() {
         let client = &store.client;
         let released = take(client, "k");
-        assert!(released.release().expect("an answer"));
+        assert!(released.release().expect("an answer").is_released());
         let (mine, others) = (take(client, "k"), take(client, "other"));
         let unknown = LockId::random().expect("randomness");
         let ttl = Ttl::new(TTL).expect("a ttl");
@@ -52,7 +52,7 @@ fn row_22_an_id_that_holds_nothing() {
             assert!(!client.owns(id.as_str()).expect("an answer"));
         }
         // The id of another key releases that one and not this.
-        assert!(others.release().expect("an answer"));
+        assert!(others.release().expect("an answer").is_released());
         let seen = client.get_by_key("k").expect("an answer");
         let seen = seen.expect("a live lock");
         assert_eq!(
@@ -66,10 +66,10 @@ fn row_22_an_id_that_holds_nothing() {
 fn row_23_release_twice_and_extend_afterwards() {
     let kit = kit();
     let guard = kit.lock_with(LockOptions::new());
-    assert!(guard.release().expect("an answer"));
+    assert!(guard.release().expect("an answer").is_released());
     for _ in 0..3 {
-        assert!(!guard.release().expect("an answer"));
-        assert!(!guard.extend(TTL).expect("an answer"));
+        assert!(!guard.release().expect("an answer").is_released());
+        assert!(!guard.extend(TTL).expect("an answer").is_extended());
     }
     drop(guard);
     assert_eq!(
@@ -82,8 +82,8 @@ fn row_23_release_twice_and_extend_afterwards() {
     );
     for store in stores() {
         let guard = take(&store.client, "k");
-        assert!(guard.release().expect("an answer"));
-        assert!(!guard.release().expect("an answer"));
-        assert!(!guard.extend(TTL).expect("an answer"));
+        assert!(guard.release().expect("an answer").is_released());
+        assert!(!guard.release().expect("an answer").is_released());
+        assert!(!guard.extend(TTL).expect("an answer").is_extended());
     }
 }

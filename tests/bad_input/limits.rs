@@ -89,7 +89,7 @@ pub(super) fn threads_stage(_: &Path) {
     say("held");
     assert!(unrenewed.wait_lost(Some(PATIENCE)), "nobody renewed it");
     assert_eq!(store.calls(Verb::Extend), 0);
-    assert!(!long.is_lost() && long.extend(TTL).expect("an answer"));
+    assert!(!long.is_lost() && long.extend(TTL).expect("an answer").is_extended());
     say("lost");
 
     // A heartbeat that is due while there is no thread begins as soon as there is one.
@@ -104,7 +104,7 @@ pub(super) fn threads_stage(_: &Path) {
     say("renewed");
     eventually("the callback", || count.load(SeqCst) == 1);
     for guard in [long, waits] {
-        assert!(!guard.is_lost() && guard.release().expect("an answer"));
+        assert!(!guard.is_lost() && guard.release().expect("an answer").is_released());
     }
     drop(unrenewed);
     eventually("an empty store", || {
@@ -148,10 +148,10 @@ pub(super) fn descriptors_stage(dir: &Path) {
     assert!(!held.is_lost());
     drop(all);
     // What was held is held, and everything works again.
-    assert!(held.extend(TTL).expect("an answer") && held.lost_fd().is_ok());
+    assert!(held.extend(TTL).expect("an answer").is_extended() && held.lost_fd().is_ok());
     assert!(client.try_lock("held").expect("an answer").is_none());
     drop(take(&other, "k"));
-    assert!(held.release().expect("an answer"));
+    assert!(held.release().expect("an answer").is_released());
     for n in 0..20 {
         drop(take(&client, &format!("k{n}")));
     }

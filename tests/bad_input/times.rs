@@ -64,7 +64,7 @@ fn row_18_a_tiny_heartbeat_does_not_spin() {
     let begun = Instant::now();
     let guard = client.lock_with("k", &options).expect("a lock");
     eventually("some renewals", || store.calls(Verb::Extend) >= 20);
-    assert!(guard.release().expect("an answer"));
+    assert!(guard.release().expect("an answer").is_released());
     let most = begun.elapsed().as_millis() as u64 + 2;
     let renewals = store.calls(Verb::Extend);
     assert!(renewals <= most, "{renewals} renewals in {most} ms");
@@ -159,7 +159,7 @@ fn row_25_a_wait_without_end() {
         move || client.release(&id, None).expect("an answer")
     });
     assert!(releaser.join().expect("no panic").is_released());
-    assert!(!lost.extend(TTL).expect("an answer"));
+    assert!(!lost.extend(TTL).expect("an answer").is_extended());
     assert!(lost.wait_lost(Some(Duration::MAX)));
 }
 
@@ -235,7 +235,7 @@ fn row_60_a_machine_that_was_suspended() {
     kit.clock.advance(Duration::from_secs(60));
     assert!(guard.is_lost() && guard.remaining().is_zero());
     assert!(guard.wait_lost(None));
-    assert!(!guard.extend(TTL).expect("no request"));
+    assert!(!guard.extend(TTL).expect("no request").is_extended());
     assert_eq!(kit.store.calls(Verb::Extend), 0);
     eventually("the callback", || count.load(SeqCst) == 1);
     kit.store.heal();
@@ -253,7 +253,7 @@ fn row_61_an_extend_may_shorten() {
         let guard = store.client.lock_with("k", &options).expect("a lock");
         let (before, shown) = (guard.remaining(), guard.expires_at_ms());
         let shorter = TTL / 2;
-        assert!(guard.extend(shorter).expect("an answer"));
+        assert!(guard.extend(shorter).expect("an answer").is_extended());
         assert!(guard.remaining() < shorter && guard.remaining() < before);
         assert!(guard.expires_at_ms() < shown);
         let stored = store.client.get_by_key("k").expect("an answer");
@@ -262,7 +262,12 @@ fn row_61_an_extend_may_shorten() {
     assert!(documentation("guard.rs").contains("Less than what remains shortens it"));
     let kit = kit();
     let guard = kit.lock_with(LockOptions::new().no_heartbeat());
-    assert!(guard.extend(Duration::from_secs(1)).expect("an answer"));
+    assert!(
+        guard
+            .extend(Duration::from_secs(1))
+            .expect("an answer")
+            .is_extended()
+    );
     kit.clock.advance(Duration::from_secs(1));
     assert!(guard.is_lost());
 }
@@ -279,7 +284,8 @@ fn row_61_a_slow_answer_counts_from_when_it_was_asked_for() {
         kit.store.calls(Verb::Extend) == 1
     });
     kit.clock.advance(Duration::from_secs(5));
-    assert!(extend.join().expect("no panic").expect("an answer"));
+    let outcome = extend.join().expect("no panic").expect("an answer");
+    assert!(outcome.is_extended());
     let margin = TTL / 100 + Duration::from_millis(2);
     assert_eq!(guard.remaining(), TTL - margin - Duration::from_secs(5));
 }

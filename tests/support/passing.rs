@@ -21,12 +21,25 @@ pub enum Done {
 pub struct Passing<B, F> {
     to: B,
     word: F,
+    warnings: Vec<String>,
 }
 
 impl<B: Backend, F: Fn(Done) + Send + Sync> Passing<B, F> {
     /// `word` is said after each verb was applied.
     pub fn new(to: B, word: F) -> Self {
-        Self { to, word }
+        Self {
+            to,
+            word,
+            warnings: Vec::new(),
+        }
+    }
+
+    /// What its check warns of.
+    pub fn warning(self, of: &[&str]) -> Self {
+        Self {
+            warnings: of.iter().map(|text| (*text).to_owned()).collect(),
+            ..self
+        }
     }
 
     fn say<T>(&self, done: Done, answer: T) -> T {
@@ -46,6 +59,10 @@ impl<B: Backend, F: Fn(Done) + Send + Sync> Backend for Passing<B, F> {
         cancel: Cancel<'_>,
     ) -> Result<AcquireOutcome, LockError> {
         self.say(Done::Acquire, self.to.acquire(key, id, ttl, cancel))
+    }
+
+    fn check(&self, _: Cancel<'_>) -> Result<Vec<String>, LockError> {
+        Ok(self.warnings.clone())
     }
 
     fn release(&self, id: &LockId, cancel: Cancel<'_>) -> Result<ReleaseOutcome, LockError> {

@@ -401,7 +401,7 @@ fn a_cluster_needs_a_tag_a_cluster_and_few_rights() {
     }
     let client = Client::open_with(&url, &tagged()).expect("a good URL");
     let guard = client.lock("k").expect("the lock");
-    guard.release().expect("an answer");
+    guard.release().expect("an answer").expect_released();
 
     user(&node, "~{app}:*", &[]);
     let as_bob = url.replace("://", "://bob:s3cret@");

@@ -177,7 +177,7 @@ fn after_a_failover_the_new_primary_is_found() {
     let guard = client.lock_with("k", &options).expect("the lock");
     assert_eq!(guard.fence().get(), 2);
     give_up_after("600000");
-    guard.release().expect("an answer");
+    guard.release().expect("an answer").expect_released();
     let (_, grant) = acquired_at_last(&redis, "k");
     assert_eq!(grant.fence.get(), 3);
     assert_eq!(

@@ -68,7 +68,7 @@ pub fn contend(url: &str) {
         let entered = monotonic_ns();
         std::thread::sleep(Duration::from_millis(1));
         holds.push((guard.fence().get(), entered, monotonic_ns(), "Rust"));
-        assert!(guard.release().expect("a release"));
+        assert!(guard.release().expect("a release").is_released());
     }
     let output = other.join().expect("the C program ends");
     let ours = holds.len();

@@ -188,7 +188,7 @@ fn overtake(stage: &str) -> String {
 
 #[test]
 fn a_stopped_holder_finds_itself_lost_before_it_sends_anything() {
-    assert_eq!(overtake("hold"), "true 0 Ok(false) 0");
+    assert_eq!(overtake("hold"), "true 0 Ok(Absent(NotFound)) 0");
 }
 
 #[test]

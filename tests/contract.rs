@@ -1,5 +1,7 @@
 //! Every promise of a store, as a case, for every store. A new one joins with a [`Store`] and a line at the end.
 
+#[path = "support/limit.rs"]
+mod limit;
 #[path = "support/postgres.rs"]
 mod postgres_server;
 #[path = "support/redis.rs"]

@@ -1,6 +1,8 @@
 //! Servers that stop, vanish, lie or refuse: the outcome is the documented one, in time, and nothing is left behind.
 #![cfg(feature = "postgres")]
 
+#[path = "support/limit.rs"]
+mod limit;
 #[path = "support/postgres.rs"]
 mod support;
 

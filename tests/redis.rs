@@ -1,6 +1,8 @@
 //! The Redis backend against a real server: the verbs, and what may be stored.
 #![cfg(feature = "redis")]
 
+#[path = "support/limit.rs"]
+mod limit;
 #[path = "support/proxy.rs"]
 mod proxy;
 #[path = "support/redis.rs"]

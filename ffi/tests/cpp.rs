@@ -1,5 +1,7 @@
 //! The C++ header: alone, twice, from two units, as C++17 and C++20, with every warning an error.
 
+#[path = "../../tests/support/limit.rs"]
+mod limit;
 mod support;
 
 use std::process::Command;

@@ -1,5 +1,7 @@
 //! The table of bad inputs names tests that exist.
 
+#[path = "../../tests/support/limit.rs"]
+mod limit;
 mod support;
 
 use std::collections::HashMap;

@@ -22,7 +22,9 @@ fn used_as(std: &str, extra: &[&str], name: &str) {
         .collect();
     compile("g++", &flags, &sources, &program);
     succeed(
-        Command::new(program).arg(format!("sqlite:{}", dir.path().join("locks.db").display())),
+        Command::new(program)
+            .arg(format!("sqlite:{}", dir.path().join("locks.db").display()))
+            .args(cfg!(feature = "redis").then_some(dir.path())),
         name,
     );
 }

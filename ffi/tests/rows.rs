@@ -36,10 +36,10 @@ fn has_test(text: &str, rust: bool, name: &str) -> bool {
             .strip_prefix("fn ")
             .or_else(|| line.strip_prefix("static void "))
             .filter(|f| f.starts_with(name));
-        if let Some(whole) = function.and_then(|f| f.split('(').next()) {
-            if rust && attributes || !rust && text.matches(whole).count() > 1 {
-                return true;
-            }
+        if let Some(whole) = function.and_then(|f| f.split('(').next())
+            && (rust && attributes || !rust && text.matches(whole).count() > 1)
+        {
+            return true;
         }
         attributes = line == "#[test]" || attributes && line.starts_with("#[");
     }

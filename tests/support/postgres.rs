@@ -2,6 +2,8 @@
 //! relay that looks like a pooler.
 #![allow(dead_code)]
 
+// Both kinds of server may be in one program.
+#[allow(clippy::duplicate_mod)]
 #[path = "ports.rs"]
 mod ports;
 

@@ -1,6 +1,8 @@
 //! A private redis-server: in its own directory, on its own unix socket, gone with the test.
 #![allow(dead_code)]
 
+// Both kinds of server may be in one program.
+#[allow(clippy::duplicate_mod)]
 #[path = "ports.rs"]
 mod ports;
 

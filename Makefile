@@ -26,20 +26,23 @@ lint:
 	set -e; for f in $(FEATURES); do $(CARGO) clippy --quiet --lib --no-default-features --features $$f -- -D warnings; done
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --quiet --no-deps --all-features --package syncguard
 
-# All of it, also when a part fails: one run shows all there is to mend.
+# All of it, also when a part fails: one run shows all there is to mend. Test programs have a limit of their own; this one is for
+# the unit tests and the examples in the documentation.
+LIMIT := timeout --kill-after=60 90m
 unit:
-	$(CARGO) test --workspace --all-features --no-fail-fast
+	$(LIMIT) $(CARGO) test --workspace --all-features --no-fail-fast
 
 # Every interleaving of a guard's life. A build of its own: loom replaces the mutexes.
 model:
-	RUSTFLAGS="--cfg loom" $(CARGO) test --quiet --release --lib --no-default-features --target-dir target/loom lifecycle_model
+	RUSTFLAGS="--cfg loom" $(LIMIT) $(CARGO) test --quiet --release --lib --no-default-features --target-dir target/loom lifecycle_model
 
 # That the bench runs, with our own contenders: its exit status counts, its figures do not.
 bench-check:
-	BENCH_OWN=1 $(MAKE) --no-print-directory bench QUICK=1 >/dev/null
+	BENCH_OWN=1 $(MAKE) --no-print-directory bench QUICK=1 BENCH_PROFILE=dev >/dev/null
 
-# Hours of what `make test` does in seconds: eight threads, a million cycles each; a million cycles of C, with what they
+# Hours, and a limit to suit, of what `make test` does in seconds: eight threads, a million cycles each; a million cycles of C, with what they
 # left; the Go tests five times over.
+torture torture-c go-race: export SYNCGUARD_TEST_LIMIT = 86400
 torture: torture-c go-race
 	SYNCGUARD_TORTURE_CYCLES=1000000 $(CARGO) test --release --all-features --test redis no_two_hold_one_key -- --nocapture
 

@@ -5,7 +5,10 @@
 
 # Peers that cannot be installed are named as missing in the output.
 bench-peers:
-	CARGO="$(CARGO)" benches/peers/setup
+	CARGO="$(CARGO)" BENCH_PROFILE="$(BENCH_PROFILE)" benches/peers/setup
+
+# The cargo profile: `bench` is optimised; `dev` has been built by the tests already, and its figures are worth nothing.
+BENCH_PROFILE ?= bench
 
 bench: bench-peers
-	QUICK="$(QUICK)" $(CARGO) bench --quiet --all-features --bench performance
+	QUICK="$(QUICK)" $(CARGO) bench --quiet --profile $(BENCH_PROFILE) --all-features --bench performance

@@ -811,6 +811,14 @@ const char *syncguard_guard_lock_id(const struct syncguard_guard *guard);
 const char *syncguard_guard_fence(const struct syncguard_guard *guard);
 
 /**
+ * The fencing token as a number, from 1 to 999999999999999: it fits a BIGINT.
+ *
+ * @return the number; 0, which is no fence, for NULL.
+ * Threads: any. No I/O.
+ */
+uint64_t syncguard_guard_fence_number(const struct syncguard_guard *guard);
+
+/**
  * When the lease ends, in Unix milliseconds of the store's clock, as of the last renewal. For display; decide by
  * `syncguard_guard_remaining_ms`. 0 for NULL.
  * Threads: any. No I/O.
@@ -1211,6 +1219,21 @@ enum syncguard_status syncguard_hash_key(const char *key,
 enum syncguard_status syncguard_validate_lock_id(const char *lock_id,
                                                  size_t lock_id_len,
                                                  struct syncguard_error **err);
+
+/**
+ * The number of a fence that a struct holds as a text: it fits a BIGINT.
+ *
+ * @param fence      the text, exactly 15 digits, such as that in a `syncguard_acquired`.
+ * @param fence_len  its length in bytes, or `SYNCGUARD_NUL`.
+ * @param out        gets the number; 0 unless OK.
+ * @param err        NULL, or gets an error below zero.
+ * @return OK; INVALID_ARGUMENT for NULL and for a text that is no fence.
+ * Threads: any. No I/O.
+ */
+enum syncguard_status syncguard_parse_fence(const char *fence,
+                                            size_t fence_len,
+                                            uint64_t *out,
+                                            struct syncguard_error **err);
 
 /**
  * Fills in the defaults: every field that is 0 and has one gets it. Fields beyond `struct_size`, callbacks and data stay as they

@@ -10,7 +10,8 @@
 //   syncguard::mutex nightly(client, "nightly");                // for std::unique_lock, std::scoped_lock
 //   std::unique_lock lock(nightly, std::chrono::seconds(10));
 //
-// Trouble, bad arguments included, is thrown as syncguard::error; contention and absence are answers. Everything may be used from any thread, also by
+// Trouble, bad arguments included, is thrown as syncguard::error, of which syncguard::acquisition_timeout and
+// syncguard::network_timeout are kinds; contention and absence are answers. Everything may be used from any thread, also by
 // several at once, except that one object must not be assigned to or destroyed while another thread uses it. After fork, see
 // syncguard.h.
 #ifndef SYNCGUARD_HPP
@@ -70,6 +71,24 @@ class error : public std::runtime_error {
   std::string key_hash_;
 };
 
+/// A time limit ran out: one of the two below.
+class timeout : public error {
+ public:
+  using error::error;
+};
+
+/// Somebody else held the lock to the end of the wait.
+class acquisition_timeout : public timeout {
+ public:
+  using timeout::timeout;
+};
+
+/// The store did not answer in time.
+class network_timeout : public timeout {
+ public:
+  using timeout::timeout;
+};
+
 /// A release that failed where nobody was there to be told. Key and lock id are raw; all of it is valid only during the call.
 struct release_error {
   const error& why;
@@ -79,6 +98,18 @@ struct release_error {
 };
 
 namespace detail {
+
+/// Throws a status below zero as the type that it has.
+[[noreturn]] inline void raise(status code, const ::syncguard_error* detail) {
+  switch (code) {
+    case SYNCGUARD_STATUS_ACQUISITION_TIMEOUT:
+      throw acquisition_timeout(code, detail);
+    case SYNCGUARD_STATUS_NETWORK_TIMEOUT:
+      throw network_timeout(code, detail);
+    default:
+      throw error(code, detail);
+  }
+}
 
 /// Receives the error of one call and throws it.
 class outcome {
@@ -93,7 +124,7 @@ class outcome {
   /// Call it after the call has returned, not as its argument: the error is read here.
   status check(status code) {
     if (code < 0) {
-      throw error(code, error_);
+      raise(code, error_);
     }
     return code;
   }
@@ -219,19 +250,22 @@ struct client_options {
   std::function<void(std::string_view)> on_warning{};
 };
 
-/// A lock that is held: renewed in the background, released when destroyed. Move-only; a guard that was moved from holds nothing
-/// and answers as a lost one.
+/// A lock that is held: renewed in the background, released when destroyed. Move-only; a guard that is empty, because it was
+/// default-constructed or moved from, holds nothing and answers as a lost one.
 class [[nodiscard]] guard {
  public:
+  guard() noexcept = default;
   explicit guard(::syncguard_guard* handle) noexcept : handle_(handle) {}
 
-  /// Whether there is a guard here, held or not.
-  explicit operator bool() const noexcept { return handle_ != nullptr; }
+  /// Whether this process may count on the lock now: false if empty, unlocked or lost. No I/O.
+  explicit operator bool() const noexcept { return ::syncguard_guard_remaining_ms(handle_.get()) > 0; }
 
   std::string_view key() const noexcept { return view(::syncguard_guard_key(handle_.get())); }
   std::string_view lock_id() const noexcept { return view(::syncguard_guard_lock_id(handle_.get())); }
   /// 15 digits that order as text: larger than that of every earlier grant of this key. Check it where it matters.
   std::string_view fence() const noexcept { return view(::syncguard_guard_fence(handle_.get())); }
+  /// The same as a number that fits a BIGINT; 0, which is no fence, if empty.
+  std::uint64_t fence_number() const noexcept { return ::syncguard_guard_fence_number(handle_.get()); }
   /// Unix milliseconds of the store's clock. For display; decide by `remaining()`.
   std::int64_t expires_at_ms() const noexcept { return ::syncguard_guard_expires_at_ms(handle_.get()); }
   /// How much longer this process may count on the lock; zero once lost or unlocked.
@@ -247,6 +281,9 @@ class [[nodiscard]] guard {
   /// Sets the lease to `ttl` from now. False: it was lost or unlocked.
   template <class Rep, class Period>
   [[nodiscard]] bool extend(const std::chrono::duration<Rep, Period>& ttl, const cancel_token* cancel = nullptr) {
+    if (!handle_) {
+      return false;
+    }
     detail::outcome outcome;
     const status code =
         ::syncguard_guard_extend(handle_.get(), detail::count(ttl), detail::native(cancel), outcome.out());
@@ -255,6 +292,9 @@ class [[nodiscard]] guard {
 
   /// Releases the lock now and reports: whether this call removed it. Throws trouble; the destructor then tries again.
   bool unlock(const cancel_token* cancel = nullptr) {
+    if (!handle_) {
+      return false;
+    }
     detail::outcome outcome;
     const status code = ::syncguard_guard_release(handle_.get(), detail::native(cancel), outcome.out());
     return outcome.check(code) == SYNCGUARD_STATUS_OK;
@@ -272,11 +312,24 @@ class [[nodiscard]] guard {
   std::unique_ptr<::syncguard_guard, free> handle_;
 };
 
+namespace detail {
+inline std::uint64_t fence_number(const std::string& fence) {
+  std::uint64_t number = 0;
+  outcome outcome;
+  const status code = ::syncguard_parse_fence(fence.data(), fence.size(), &number, outcome.out());
+  outcome.check(code);
+  return number;
+}
+}  // namespace detail
+
 /// What an acquire was granted.
 struct acquired {
   std::string lock_id;
   std::string fence;
   std::int64_t expires_at_ms;
+
+  /// The fence as a number that fits a BIGINT.
+  std::uint64_t fence_number() const { return detail::fence_number(fence); }
 };
 
 /// A live lock without its secrets.
@@ -286,6 +339,9 @@ struct lock_info {
   std::string fence;
   std::int64_t expires_at_ms;
   std::int64_t acquired_at_ms;
+
+  /// The fence as a number that fits a BIGINT.
+  std::uint64_t fence_number() const { return detail::fence_number(fence); }
 };
 
 /// A live lock with its raw key and lock id: keep them out of logs.
@@ -352,7 +408,7 @@ class client {
     return purged;
   }
 
-  /// Waits for the lock as the options say, by default up to 5 s. Throws ACQUISITION_TIMEOUT if somebody else held it to the end.
+  /// Waits for the lock as the options say, by default up to 5 s. Throws `acquisition_timeout` if somebody else held it to the end.
   guard lock(std::string_view key, const lock_options& options = {}) const {
     ::syncguard_guard* handle = nullptr;
     detail::outcome outcome;
@@ -513,7 +569,7 @@ class mutex {
   mutex(const mutex&) = delete;
   mutex& operator=(const mutex&) = delete;
 
-  /// Throws trouble, and ACQUISITION_TIMEOUT or ABORTED where the options allow for them; the mutex is then not locked.
+  /// Throws trouble, and `acquisition_timeout` or ABORTED where the options allow for them; the mutex is then not locked.
   void lock() { lock_within(options_.acquire_timeout == milliseconds(0) ? forever : options_.acquire_timeout); }
 
   /// One attempt.
@@ -549,10 +605,7 @@ class mutex {
       options.max_retries = -1;
       try {
         return keep(gate, store_.lock(key_, options));
-      } catch (const error& trouble) {
-        if (trouble.code() != SYNCGUARD_STATUS_ACQUISITION_TIMEOUT) {
-          throw;
-        }
+      } catch (const acquisition_timeout&) {
         // The clock may have been set back meanwhile, if it is one that can be.
         if (Clock::now() >= end) {
           return false;
@@ -569,6 +622,8 @@ class mutex {
 
   /// The fence of the lock that the calling thread holds.
   std::string_view fence() const noexcept { return held_ ? held_->fence() : std::string_view(); }
+  /// The same as a number; 0, which is no fence, if it holds none.
+  std::uint64_t fence_number() const noexcept { return held_ ? held_->fence_number() : 0; }
   /// Whether the lock that the calling thread holds is lost; true if it holds none.
   bool is_lost() const noexcept { return !held_ || held_->is_lost(); }
 

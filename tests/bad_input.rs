@@ -2,6 +2,8 @@
 
 #[path = "support/kit.rs"]
 mod kit;
+#[path = "support/limit.rs"]
+mod limit;
 #[path = "support/process.rs"]
 mod process;
 mod support;
@@ -41,6 +43,9 @@ fn stage() {
         ("descriptors", limits::descriptors_stage),
         ("signals", host::signals_stage),
         ("deaf", host::deaf_stage),
+        ("exit", host::exit_stage),
+        ("abort", host::abort_stage),
+        ("static", host::static_stage),
         ("wall clock", host::wall_clock_stage),
         ("odd years", host::odd_years_stage),
     ]);
@@ -120,16 +125,4 @@ fn refused<T>(answer: Result<T, LockError>) -> LockError {
     assert_eq!(error.code(), ErrorCode::InvalidArgument, "{error}");
     assert!(!error.may_have_applied());
     error
-}
-
-/// What the documentation of a source file says, as one line.
-fn documentation(source: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("src")
-        .join(source);
-    let text = std::fs::read_to_string(path).expect("the source");
-    let lines = text.lines().map(str::trim_start);
-    lines
-        .filter_map(|l| l.strip_prefix("///"))
-        .collect::<String>()
 }

@@ -1,5 +1,7 @@
 //! Every promise of a store, as a case, for every store. A new one joins with a [`Store`] and a line at the end.
 
+#[path = "support/limit.rs"]
+mod limit;
 #[path = "support/postgres.rs"]
 mod postgres_server;
 #[path = "support/redis.rs"]
@@ -581,12 +583,13 @@ fn guards_and_verbs_work_on_the_same_locks<S: Store>() {
         .map(drop)
         .expect_err("held by a bare verb");
     assert_eq!(error.code(), ErrorCode::AcquisitionTimeout);
-    if let Some(holder) = error.holder() {
-        assert_eq!(
-            (holder.fence, holder.lock_id_hash.clone()),
-            (Some(taken.fence), Some(taken.lock_id.hash()))
-        );
-    }
+    let holder = error.holder().expect("the store says who holds it");
+    assert_eq!(
+        (holder.fence, holder.lock_id_hash.clone()),
+        (Some(taken.fence), Some(taken.lock_id.hash()))
+    );
+    let left = holder.remaining.expect("the store says for how long");
+    assert!(!left.is_zero() && left <= LONG, "{left:?}");
 }
 
 fn a_heartbeat_keeps_the_lock<S: Store>() {

@@ -1,6 +1,8 @@
 //! What the Redis backend does when the server, the network or the process around it misbehaves.
 #![cfg(feature = "redis")]
 
+#[path = "support/limit.rs"]
+mod limit;
 #[path = "support/proxy.rs"]
 mod proxy;
 #[path = "support/redis.rs"]

@@ -3,6 +3,8 @@
 
 #[path = "support/kit.rs"]
 mod kit;
+#[path = "support/limit.rs"]
+mod limit;
 #[path = "support/passing.rs"]
 mod passing;
 mod support;

@@ -1,6 +1,8 @@
 //! Requests that the network delivers late: after the caller has given them up, and after what the caller asked for next.
 #![cfg(all(feature = "redis", feature = "postgres"))]
 
+#[path = "support/limit.rs"]
+mod limit;
 #[path = "support/proxy.rs"]
 mod proxy;
 #[path = "support/redis.rs"]

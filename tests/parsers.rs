@@ -2,6 +2,8 @@
 //! comes back in words.
 #![cfg(all(feature = "redis", feature = "postgres", feature = "sqlite"))]
 
+#[path = "support/limit.rs"]
+mod limit;
 #[path = "support/verbs.rs"]
 mod verbs;
 

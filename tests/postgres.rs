@@ -1,6 +1,8 @@
 //! The Postgres store against real servers: the verbs, and the SQL behind them.
 #![cfg(feature = "postgres")]
 
+#[path = "support/limit.rs"]
+mod limit;
 #[path = "support/postgres.rs"]
 mod support;
 

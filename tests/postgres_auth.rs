@@ -1,6 +1,8 @@
 //! Getting in: passwords, TLS, unix sockets, and what is said when one does not.
 #![cfg(feature = "postgres")]
 
+#[path = "support/limit.rs"]
+mod limit;
 #[path = "support/postgres.rs"]
 mod support;
 

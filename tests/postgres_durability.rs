@@ -1,6 +1,8 @@
 //! What was granted stays granted: crashes, standbys, and every level of synchronous_commit.
 #![cfg(feature = "postgres")]
 
+#[path = "support/limit.rs"]
+mod limit;
 #[path = "support/postgres.rs"]
 mod support;
 

@@ -1,6 +1,8 @@
 //! Servers that stop, vanish, lie or refuse: the outcome is the documented one, in time, and nothing is left behind.
 #![cfg(feature = "postgres")]
 
+#[path = "support/limit.rs"]
+mod limit;
 #[path = "support/postgres.rs"]
 mod support;
 
@@ -71,6 +73,27 @@ fn every_verb_is_one_round_trip() {
     let pooled = trips(&server, pooler.port, "trips_pooled");
     // A session of our own has what it needs; one of a pooler is told everything with every call.
     assert!(own < 250 && pooled > 400, "{own} {pooled} bytes");
+}
+
+/// The lock id proves ownership: a look from outside gets a yes or no.
+#[test]
+fn is_locked_is_not_sent_the_holders_id() {
+    let server = Server::shared();
+    set_up(&server, "looks");
+    let pooler = Disguise::start(&server);
+    for (what, port) in [("own session", server.port), ("pooled", pooler.port)] {
+        let proxy = Proxy::tcp(Address::port(port));
+        let options = options("looks").operation_timeout(Duration::from_secs(60));
+        let store = open(&url(proxy.port()), &options);
+        let k = key(what);
+        let grant = take(&store, what);
+        // A reply that holds the id would be kept back, and counted.
+        let secret = grant.lock_id.as_str().as_bytes().to_vec();
+        proxy.set(Mode::Mute(secret.leak()));
+        let locked = store.is_locked(&k, None);
+        assert_eq!(proxy.muted(), 0, "{what}: is_locked was sent the id");
+        assert!(locked.expect("a look"), "{what}");
+    }
 }
 
 /// Counts the trips of every verb on its way to this port, and answers how many bytes a contended acquire sends.

@@ -1,6 +1,8 @@
 //! The tables as the TypeScript library makes and fills them: the same key is the same lock, with the same fence counter.
 #![cfg(feature = "postgres")]
 
+#[path = "support/limit.rs"]
+mod limit;
 #[path = "support/postgres.rs"]
 mod support;
 

@@ -4,6 +4,8 @@
 //! Each ordering runs on the real functions and must hold; then on functions with a mistake planted, and must not.
 #![cfg(feature = "postgres")]
 
+#[path = "support/limit.rs"]
+mod limit;
 #[path = "support/postgres.rs"]
 mod support;
 

@@ -1,6 +1,8 @@
 //! Whatever the role, the database or a pooler say: the verbs do the same.
 #![cfg(feature = "postgres")]
 
+#[path = "support/limit.rs"]
+mod limit;
 #[path = "support/postgres.rs"]
 mod support;
 

@@ -1,6 +1,8 @@
 //! Setting up: the tables and functions, who may make them, and which ones are refused.
 #![cfg(feature = "postgres")]
 
+#[path = "support/limit.rs"]
+mod limit;
 #[path = "support/postgres.rs"]
 mod support;
 

@@ -1,6 +1,8 @@
 //! Holders that are killed, stopped or forked, seen by another process. Contention between processes is in
 //! `sqlite_processes.rs`.
 
+#[path = "support/limit.rs"]
+mod limit;
 #[path = "support/passing.rs"]
 mod passing;
 #[path = "support/process.rs"]

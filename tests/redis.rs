@@ -1,6 +1,8 @@
 //! The Redis backend against a real server: the verbs, and what may be stored.
 #![cfg(feature = "redis")]
 
+#[path = "support/limit.rs"]
+mod limit;
 #[path = "support/proxy.rs"]
 mod proxy;
 #[path = "support/redis.rs"]
@@ -11,7 +13,7 @@ mod verbs;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use proxy::{Address, Proxy};
+use proxy::{Address, Mode, Proxy};
 use server::RedisServer;
 use syncguard::{
     Absence, AcquireOutcome, Backend, CancelToken, ClientOptions, ErrorCode, ExtendOutcome, Key,
@@ -578,6 +580,54 @@ fn every_verb_is_one_round_trip() {
         names.contains("name=syncguard ") && names.contains(" db=1 "),
         "{names}"
     );
+}
+
+/// The lock id proves ownership: it must not travel to a client that does not hold the lock.
+#[test]
+fn only_the_hash_of_the_holders_id_is_sent() {
+    let server = RedisServer::start(&[]);
+    let holder = open(&server.url());
+    let proxy = Proxy::unix(server.dir().join("p"), Address::Unix(server.socket()));
+    let loser = open(&format!(
+        "redis+unix://{}",
+        server.dir().join("p").display()
+    ));
+    for round in 0..20 {
+        let k = key(&format!("secret {round}"));
+        let grant = granted(holder.acquire(&k, &id(), ttl(60_000), None));
+        // A reply that holds the id would be kept back, and counted.
+        let secret = grant.lock_id.as_str().as_bytes().to_vec();
+        proxy.set(Mode::Mute(secret.leak()));
+        let contended = loser.acquire(&k, &id(), ttl(60_000), None);
+        assert_eq!(proxy.muted(), 0, "an acquire was sent the holder's id");
+        let seen = match contended.expect("an answer") {
+            AcquireOutcome::Locked(Some(seen)) => seen,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(seen.lock_id_hash, Some(grant.lock_id.hash()));
+        assert_eq!(seen.fence, Some(grant.fence));
+        let locked = loser.is_locked(&k, None);
+        assert_eq!(proxy.muted(), 0, "is_locked was sent the holder's id");
+        assert!(locked.expect("a look"));
+    }
+}
+
+#[test]
+fn a_holder_with_a_foreign_id_has_no_hash() {
+    let server = RedisServer::start(&[]);
+    let redis = open(&server.url());
+    for foreign in ["short", "JjYEnSICuoi1IlfW3NFLO+", "JjYEnSICuoi1IlfW3NFLé"] {
+        let value = format!(
+            r#"{{"lockId":"{foreign}","expiresAtMs":99999999999999,"acquiredAtMs":1,"key":"k","fence":"000000000000007"}}"#
+        );
+        server.cli(&["SET", "syncguard:k", &value]);
+        let answer = redis.acquire(&key("k"), &id(), ttl(1_000), None);
+        let AcquireOutcome::Locked(Some(seen)) = answer.expect("an answer") else {
+            panic!("{foreign} was not a holder")
+        };
+        assert_eq!(seen.lock_id_hash, None, "{foreign}");
+        assert_eq!(seen.fence.map(|f| f.get()), Some(7), "{foreign}");
+    }
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! State in Redis against samples that the TypeScript library left in a real server: byte for byte, in both directions.
 #![cfg(feature = "redis")]
 
+#[path = "support/limit.rs"]
+mod limit;
 #[path = "support/redis.rs"]
 mod server;
 

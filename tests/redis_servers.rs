@@ -1,6 +1,8 @@
 //! The Redis backend against servers that refuse, restart, load, ask for rights and certificates, or live in another year.
 #![cfg(feature = "redis")]
 
+#[path = "support/limit.rs"]
+mod limit;
 #[path = "support/redis.rs"]
 mod server;
 #[path = "support/verbs.rs"]

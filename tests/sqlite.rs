@@ -1,5 +1,7 @@
 //! The SQLite store through the `Backend` trait: verbs, what is in the file, wrong files, bounded waits.
 
+#[path = "support/limit.rs"]
+mod limit;
 #[path = "support/verbs.rs"]
 mod verbs;
 

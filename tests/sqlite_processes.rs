@@ -2,6 +2,8 @@
 //!
 //! The processes are this test binary again, told by the environment which part to play.
 
+#[path = "support/limit.rs"]
+mod limit;
 #[path = "support/process.rs"]
 mod process;
 mod support;

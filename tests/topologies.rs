@@ -5,6 +5,8 @@
 mod around;
 #[path = "topologies/cluster.rs"]
 mod cluster;
+#[path = "support/limit.rs"]
+mod limit;
 #[path = "topologies/sentinel.rs"]
 mod sentinel;
 #[path = "support/redis.rs"]

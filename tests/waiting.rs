@@ -1,5 +1,7 @@
 //! Waiting without polling: in order, woken when the lock is freed, and never stuck when nobody calls.
 
+#[path = "support/limit.rs"]
+mod limit;
 #[path = "support/passing.rs"]
 mod passing;
 mod support;

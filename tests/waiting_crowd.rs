@@ -1,6 +1,8 @@
 //! A hundred who wait for one lock are hardly noticed: not by the server, not by the machine. One test alone in its process, because it
 //! counts the process's threads.
 
+#[path = "support/limit.rs"]
+mod limit;
 #[path = "support/postgres.rs"]
 mod postgres_server;
 #[path = "support/redis.rs"]

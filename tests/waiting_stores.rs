@@ -1,5 +1,7 @@
 //! Waiting on real stores: called by a release elsewhere, and served all the same when nobody calls.
 
+#[path = "support/limit.rs"]
+mod limit;
 #[path = "support/postgres.rs"]
 mod postgres_server;
 #[path = "support/proxy.rs"]

@@ -56,7 +56,7 @@ func TestNilAndZero(t *testing.T) {
 		is(t, guard.Err(), syncguard.ErrInvalidArgument)
 		<-guard.Done()
 		<-guard.Context().Done()
-		if guard.Fence()+guard.Key()+guard.LockID() != "" || guard.Remaining() != 0 || !guard.ExpiresAt().IsZero() {
+		if guard.Fence()+guard.Key()+guard.LockID() != "" || guard.FenceNumber() != 0 || guard.Remaining() != 0 || !guard.ExpiresAt().IsZero() {
 			t.Fatal("a guard that is none")
 		}
 	}

@@ -18,7 +18,7 @@ func TestLockAndRelease(t *testing.T) {
 		}
 		must(t, client.Check(background))
 		guard := lock(t, client, key)
-		if guard.Fence() != "000000000000001" || guard.Key() != key || syncguard.ValidateLockID(guard.LockID()) != nil {
+		if guard.Fence() != "000000000000001" || guard.FenceNumber() != 1 || guard.Key() != key || syncguard.ValidateLockID(guard.LockID()) != nil {
 			t.Fatalf("%q %q", guard.Fence(), guard.Key())
 		}
 		if left := guard.Remaining(); left <= 20*time.Second || left > 30*time.Second {
@@ -62,6 +62,9 @@ func TestVerbs(t *testing.T) {
 		must(t, err)
 		if grant.Fence != "000000000000001" || time.Until(grant.ExpiresAt) > 20*time.Second {
 			t.Fatalf("%+v", grant)
+		}
+		if n := grant.FenceNumber(); n != 1 {
+			t.Fatal(n)
 		}
 		second, err := client.Acquire(background, key, 10*time.Second)
 		is(t, err, syncguard.ErrLocked)

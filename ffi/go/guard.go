@@ -2,6 +2,7 @@ package syncguard
 
 import (
 	"context"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -54,6 +55,18 @@ func (g *Guard) Fence() string {
 		return ""
 	}
 	return g.g.fence
+}
+
+// FenceNumber is the fencing token as a number, which fits a BIGINT; 0, which is no fence, for a zero Guard.
+func (g *Guard) FenceNumber() uint64 { return fenceNumber(g.Fence()) }
+
+// fenceNumber reads 15 digits. A text that is no number, such as that of a zero value, is 0.
+func fenceNumber(fence string) uint64 {
+	number, err := strconv.ParseUint(fence, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return number
 }
 
 // LockID is the id of this grant. Who knows it can release or extend the lock, from any process or language.

@@ -3,6 +3,7 @@ package syncguard_test
 import (
 	"bytes"
 	"fmt"
+	"math/rand"
 	"net"
 	"os"
 	"os/exec"
@@ -223,13 +224,30 @@ func asServerUser(program string, args ...string) *exec.Cmd {
 	return exec.Command(program, args...)
 }
 
+// freePort is one below those that the kernel gives to clients: while a server is down, no connection can take its port.
 func freePort(t testing.TB) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	first := 32768
+	if text, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range"); err == nil {
+		fmt.Sscan(string(text), &first)
+	}
+	if first < 3000 {
+		first = 3000
+	}
+	for i := 0; i < 1000; i++ {
+		port := 2000 + portRandom.Intn(first-2000)
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err == nil {
+			l.Close()
+			return port
+		}
+	}
+	t.Fatal("no free port")
+	return 0
 }
+
+// Seeded: Go before 1.20 would draw the same ports in every process.
+var portRandom = rand.New(rand.NewSource(time.Now().UnixNano() ^ int64(os.Getpid())<<32))
 
 // serverDir is a directory of the server's user.
 func serverDir(t testing.TB) string {

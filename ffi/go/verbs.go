@@ -16,6 +16,9 @@ type Acquired struct {
 	ExpiresAt time.Time
 }
 
+// FenceNumber is the fencing token as a number, which fits a BIGINT; 0, which is no fence, if nothing was granted.
+func (a Acquired) FenceNumber() uint64 { return fenceNumber(a.Fence) }
+
 // LockInfo is a live lock without its secrets.
 type LockInfo struct {
 	KeyHash    string
@@ -25,6 +28,9 @@ type LockInfo struct {
 	ExpiresAt  time.Time
 	AcquiredAt time.Time
 }
+
+// FenceNumber is the fencing token as a number, which fits a BIGINT; 0, which is no fence, for a zero value.
+func (i LockInfo) FenceNumber() uint64 { return fenceNumber(i.Fence) }
 
 // LockInfoRaw is a live lock with its raw key and lock id: who has it can release the lock.
 type LockInfoRaw struct {

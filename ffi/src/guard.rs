@@ -149,6 +149,18 @@ pub unsafe extern "C" fn syncguard_guard_fence(guard: *const syncguard_guard) ->
     text(guard, |held| &held.fence)
 }
 
+/// The fencing token as a number, from 1 to 999999999999999: it fits a BIGINT.
+///
+/// @return the number; 0, which is no fence, for NULL.
+/// Threads: any. No I/O.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syncguard_guard_fence_number(guard: *const syncguard_guard) -> u64 {
+    quietly(0, |call| {
+        call.handle(guard)
+            .map_or(0, |held| held.guard.fence().get())
+    })
+}
+
 /// When the lease ends, in Unix milliseconds of the store's clock, as of the last renewal. For display; decide by
 /// `syncguard_guard_remaining_ms`. 0 for NULL.
 /// Threads: any. No I/O.

@@ -4,7 +4,7 @@ use std::ffi::c_char;
 use std::time::Duration;
 
 use rust_syncguard::{
-    DEFAULT_ACQUIRE_TIMEOUT, DEFAULT_MAX_RETRIES, DEFAULT_RETRY_DELAY, DEFAULT_TTL, Key,
+    DEFAULT_ACQUIRE_TIMEOUT, DEFAULT_MAX_RETRIES, DEFAULT_RETRY_DELAY, DEFAULT_TTL, Fence, Key,
 };
 
 use crate::boundary::{boundary, fixed, quietly};
@@ -54,6 +54,30 @@ pub unsafe extern "C" fn syncguard_validate_lock_id(
 ) -> syncguard_status {
     boundary(err, |call| {
         read_id(call, lock_id, lock_id_len)?;
+        Ok(OK)
+    })
+}
+
+/// The number of a fence that a struct holds as a text: it fits a BIGINT.
+///
+/// @param fence      the text, exactly 15 digits, such as that in a `syncguard_acquired`.
+/// @param fence_len  its length in bytes, or `SYNCGUARD_NUL`.
+/// @param out        gets the number; 0 unless OK.
+/// @param err        NULL, or gets an error below zero.
+/// @return OK; INVALID_ARGUMENT for NULL and for a text that is no fence.
+/// Threads: any. No I/O.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syncguard_parse_fence(
+    fence: *const c_char,
+    fence_len: usize,
+    out: *mut u64,
+    err: *mut *mut syncguard_error,
+) -> syncguard_status {
+    boundary(err, |call| {
+        let out = call.out("out", out)?;
+        out.set(0);
+        let fence = Fence::parse(call.text("fence", fence, fence_len)?)?;
+        out.set(fence.get());
         Ok(OK)
     })
 }

@@ -1,5 +1,7 @@
 //! The C tests in `tests/c`: strict C99, run plain, under valgrind, and with the address and leak sanitizers.
 
+#[path = "../../tests/support/limit.rs"]
+mod limit;
 mod support;
 
 use std::process::Command;

@@ -1,5 +1,7 @@
 //! The C++ header: alone, twice, from two units, as C++17 and C++20, with every warning an error.
 
+#[path = "../../tests/support/limit.rs"]
+mod limit;
 mod support;
 
 use std::process::Command;
@@ -20,7 +22,9 @@ fn used_as(std: &str, extra: &[&str], name: &str) {
         .collect();
     compile("g++", &flags, &sources, &program);
     succeed(
-        Command::new(program).arg(format!("sqlite:{}", dir.path().join("locks.db").display())),
+        Command::new(program)
+            .arg(format!("sqlite:{}", dir.path().join("locks.db").display()))
+            .args(cfg!(feature = "redis").then_some(dir.path())),
         name,
     );
 }

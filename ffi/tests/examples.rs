@@ -1,5 +1,7 @@
 //! The examples in C and C++, built with every warning an error, and run.
 
+#[path = "../../tests/support/limit.rs"]
+mod limit;
 mod support;
 
 use std::path::{Path, PathBuf};

@@ -1,5 +1,7 @@
 //! The header is what the source says, stands alone, and names the version of the package.
 
+#[path = "../../tests/support/limit.rs"]
+mod limit;
 mod support;
 
 use std::fs;

@@ -1,5 +1,7 @@
 //! `make install`, and programs built against the installed tree alone: with pkg-config, with CMake, shared and static.
 
+#[path = "../../tests/support/limit.rs"]
+mod limit;
 mod support;
 
 use std::fs;

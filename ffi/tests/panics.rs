@@ -12,6 +12,8 @@ mod client;
 mod error;
 #[path = "../src/guard.rs"]
 mod guard;
+#[path = "../../tests/support/limit.rs"]
+mod limit;
 #[path = "../src/options.rs"]
 mod options;
 #[path = "../src/status.rs"]

@@ -1,5 +1,7 @@
 //! The C, C++ and Go programs of the README, built with every warning an error, and run.
 
+#[path = "../../tests/support/limit.rs"]
+mod limit;
 mod support;
 
 use std::path::PathBuf;

@@ -4,6 +4,8 @@
 // The servers' files know the crate by its own name.
 extern crate rust_syncguard as syncguard;
 
+#[path = "../../tests/support/limit.rs"]
+mod limit;
 #[path = "../../tests/support/postgres.rs"]
 mod postgres;
 #[path = "../../tests/support/redis.rs"]

@@ -1,6 +1,8 @@
 //! The ABI is the committed one: exported names, struct layouts, the name programs record. Change `ffi/abi` only knowingly, with
 //! a line under "ABI" in the changelog: `SYNCGUARD_BLESS=1 cargo test -p syncguard-ffi --test symbols`.
 
+#[path = "../../tests/support/limit.rs"]
+mod limit;
 mod support;
 
 use std::fs;

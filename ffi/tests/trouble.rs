@@ -16,6 +16,8 @@ mod clocks;
 mod in_postgres;
 #[path = "trouble/in_redis.rs"]
 mod in_redis;
+#[path = "../../tests/support/limit.rs"]
+mod limit;
 #[path = "trouble/places.rs"]
 mod places;
 #[path = "../../tests/support/postgres.rs"]

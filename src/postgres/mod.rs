@@ -123,6 +123,24 @@ impl Inner {
         Ok(count.unsigned_abs())
     }
 
+    fn is_locked(&self, key: &Key, limits: &Limits<'_>) -> Result<bool, LockError> {
+        let storage = self.keys.lock(key)?;
+        let rows = self
+            .sessions
+            .with(Rank::Ordinary, limits, |connection, sql| {
+                let params = [Param::Text(&storage)];
+                connection.call(Mode::Read, &sql.is_locked, &params, limits)
+            })?;
+        let Some(row) = rows.first() else {
+            return Ok(false);
+        };
+        let (expires, now) = (row.int8(0)?, row.int8(1)?);
+        Ok(is_live(
+            expires.ok_or_else(foreign)?,
+            now.ok_or_else(foreign)?,
+        ))
+    }
+
     /// The stored row and the server's time, whether it is alive or not.
     fn read(
         &self,
@@ -229,14 +247,7 @@ impl Backend for PostgresBackend {
 
     fn is_locked(&self, key: &Key, cancel: Option<&CancelToken>) -> Result<bool, LockError> {
         let limits = self.0.limits(cancel)?;
-        let found = self
-            .0
-            .read(LookupBy::Key(key), &limits)
-            .map_err(|e| e.for_key(key))?;
-        let Some((_, expires, now)) = found else {
-            return Ok(false);
-        };
-        Ok(is_live(expires, now))
+        self.0.is_locked(key, &limits).map_err(|e| e.for_key(key))
     }
 
     fn find(

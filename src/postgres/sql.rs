@@ -45,6 +45,8 @@ pub(crate) struct Sql {
     pub(crate) acquire: Call,
     pub(crate) extend: Call,
     pub(crate) release: Call,
+    /// The expiry and the server's time, and no more: the row's lock id proves ownership.
+    pub(crate) is_locked: Call,
     pub(crate) by_key: Call,
     pub(crate) by_id: Call,
     pub(crate) purge: String,
@@ -125,6 +127,12 @@ impl Sql {
                 waiting("lock", &channel)
             ),
             unwatch: format!("SELECT {}", waiting("unlock", &channel)),
+            is_locked: Call {
+                name: "syncguard_is_locked",
+                text: format!(
+                    "SELECT t.expires_at_ms, {NOW_MS} FROM {locks} t WHERE t.key OPERATOR(pg_catalog.=) $1"
+                ),
+            },
             by_key: Call {
                 name: "syncguard_by_key",
                 text: format!("{row} WHERE t.key OPERATOR(pg_catalog.=) $1"),

@@ -40,8 +40,8 @@ use crate::limits::Limits;
 use crate::liveness::TIME_TOLERANCE_MS;
 use crate::open::ClientOptions;
 use crate::pool::Rank;
-#[cfg(feature = "tls")]
 use crate::process::Owner;
+#[cfg(feature = "tls")]
 use crate::tls::{Tls, Verify};
 
 /// Locks in a Redis server, shared with the TypeScript library: the same key is the same lock with the same fences.
@@ -242,8 +242,8 @@ impl Backend for RedisBackend {
                     Reply::Integer(0),
                     Reply::Integer(left),
                     Reply::Bulk(fence),
-                    Reply::Bulk(id),
-                ] => Ok(AcquireOutcome::Locked(Some(holder(*left, fence, id)))),
+                    Reply::Bulk(id_hash),
+                ] => Ok(AcquireOutcome::Locked(Some(holder(*left, fence, id_hash)))),
                 [
                     Reply::Integer(1),
                     Reply::Bulk(fence),
@@ -316,7 +316,20 @@ impl Backend for RedisBackend {
     }
 
     fn is_locked(&self, key: &Key, cancel: Option<&CancelToken>) -> Result<bool, LockError> {
-        Ok(self.find_by_key(key, cancel)?.is_some())
+        let lock = self.space.lock(key)?;
+        let limits = self.enter(cancel)?;
+        self.run(
+            Rank::Ordinary,
+            &limits,
+            &self.scripts.is_locked,
+            &[lock.as_bytes()],
+            &[self.tolerance.as_bytes()],
+        )
+        .and_then(|reply| match reply {
+            Reply::Integer(live @ (0 | 1)) => Ok(live == 1),
+            _ => Err(error::unexpected()),
+        })
+        .map_err(|e| e.for_key(key))
     }
 
     fn find(
@@ -399,12 +412,11 @@ fn ear(owner: Owner, servers: &Arc<Servers>, connect_timeout: Duration) -> Ear {
 }
 
 /// Who holds a contended lock, as far as its value is one of ours.
-fn holder(left_ms: i64, fence: &[u8], id: &[u8]) -> Holder {
+fn holder(left_ms: i64, fence: &[u8], id_hash: &[u8]) -> Holder {
     let text = |bytes| std::str::from_utf8(bytes).ok();
+    let is_hash = |text: &&str| text.len() == 24 && text.bytes().all(|b| b.is_ascii_hexdigit());
     let holder = Holder::with_left(
-        text(id)
-            .and_then(|id| LockId::parse(id).ok())
-            .map(|id| id.hash()),
+        text(id_hash).filter(is_hash).map(str::to_owned),
         text(fence).and_then(|fence| Fence::parse(fence).ok()),
         left_ms,
     );

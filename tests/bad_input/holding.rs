@@ -173,20 +173,6 @@ fn row_54_a_forgotten_guard_ends_with_max_hold() {
 }
 
 #[test]
-fn row_54_what_no_drop_can_do_is_documented() {
-    let guard = documentation("guard.rs");
-    for what in [
-        "process::exit",
-        "panic = \"abort\"",
-        "`static`",
-        "mem::forget",
-    ] {
-        assert!(guard.contains(what), "{what}");
-    }
-    assert!(guard.contains("max_hold"));
-}
-
-#[test]
 fn row_55_a_guard_that_changes_threads() {
     for store in stores() {
         let guard = take(&store.client, "k");

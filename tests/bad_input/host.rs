@@ -191,6 +191,45 @@ pub(super) fn deaf_stage(_: &Path) {
     say(&format!("dropped {}", dropped.is_ok()));
 }
 
+/// No drop runs in such a process, so nothing releases its lock: the lock ends with its lease, and not before.
+#[test]
+fn row_54_a_process_that_ends_without_a_drop_keeps_its_lock() {
+    for (stage, ends_well) in [("exit", true), ("abort", false), ("static", true)] {
+        let dir = tempfile::tempdir().expect("a temp dir");
+        let mut process = Stage::start(stage, dir.path());
+        let fence = process.expect("held");
+        assert_eq!(process.status().success(), ends_well, "{stage}");
+        let found = open(dir.path()).get_by_key("k").expect("an answer");
+        let left = found.unwrap_or_else(|| panic!("{stage}: the lock was released"));
+        assert_eq!(left.fence.to_string(), fence, "{stage}");
+        assert_eq!(left.expires_at_ms - left.acquired_at_ms, 600_000, "{stage}");
+    }
+}
+
+fn hold(dir: &Path) -> Guard {
+    let options = LockOptions::new().ttl(Duration::from_secs(600));
+    let guard = open(dir).lock_with("k", &options).expect("a free lock");
+    say(&format!("held {}", guard.fence()));
+    guard
+}
+
+pub(super) fn exit_stage(dir: &Path) {
+    let _guard = hold(dir);
+    std::process::exit(0);
+}
+
+/// What `panic = "abort"` does: the hook runs, and nothing is unwound.
+pub(super) fn abort_stage(dir: &Path) {
+    let _guard = hold(dir);
+    std::panic::set_hook(Box::new(|_| std::process::abort()));
+    panic!("in the middle of the work");
+}
+
+pub(super) fn static_stage(dir: &Path) {
+    static KEPT: std::sync::OnceLock<Guard> = std::sync::OnceLock::new();
+    assert!(KEPT.set(hold(dir)).is_ok());
+}
+
 const HOUR: i64 = 3600;
 
 fn wall_seconds() -> i64 {

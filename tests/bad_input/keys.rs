@@ -133,7 +133,6 @@ fn row_10_a_key_that_is_the_hash_of_another_one_shares_its_lock() {
     assert_eq!(hash.len(), 22);
     // One name, and so one lock with one holder.
     assert_eq!(redis.lock(&key(hash)).expect("a name"), long);
-    assert!(documentation("keyspace.rs").contains("share one lock"));
     // Tables have room for every key.
     let table = KeySpace::table();
     assert_eq!(

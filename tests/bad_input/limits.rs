@@ -28,7 +28,7 @@ fn row_51_a_thousand_guards() {
         (1000, 0)
     );
     eventually("the end of their threads", || {
-        support::threads_named("syncguard-beat") < 1000
+        support::threads_named("syncguard-beat") < 100
     });
 }
 

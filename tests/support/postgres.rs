@@ -2,6 +2,12 @@
 //! relay that looks like a pooler.
 #![allow(dead_code)]
 
+// Both kinds of server may be in one program.
+#[allow(clippy::duplicate_mod)]
+#[path = "ports.rs"]
+mod ports;
+
+pub use ports::free_port;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -84,11 +90,6 @@ pub fn wait_for<T>(what: &str, mut poll: impl FnMut() -> Option<T>) -> T {
         assert!(Instant::now() < end, "never: {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
-}
-
-pub fn free_port() -> u16 {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
-    listener.local_addr().expect("its number").port()
 }
 
 pub struct Server {

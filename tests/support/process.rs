@@ -5,7 +5,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
@@ -131,12 +131,18 @@ impl Stage {
     /// Waits for the stage's end, which must be a good one.
     #[track_caller]
     pub fn finish(mut self) {
+        let status = self.status();
+        assert!(status.success(), "{}: {status}", self.name);
+    }
+
+    /// Waits for the stage's end, whatever it is.
+    #[track_caller]
+    pub fn status(&mut self) -> ExitStatus {
         drop(self.stdin.take());
         let end = Instant::now() + PATIENCE;
         loop {
             if let Some(status) = self.child.try_wait().expect("its status") {
-                assert!(status.success(), "{}: {status}", self.name);
-                return;
+                return status;
             }
             assert!(Instant::now() < end, "{} hangs", self.name);
             std::thread::sleep(Duration::from_millis(2));

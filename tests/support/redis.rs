@@ -1,9 +1,14 @@
 //! A private redis-server: in its own directory, on its own unix socket, gone with the test.
 #![allow(dead_code)]
 
+// Both kinds of server may be in one program.
+#[allow(clippy::duplicate_mod)]
+#[path = "ports.rs"]
+mod ports;
+
+pub use ports::free_port;
 use std::fmt;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -267,11 +272,6 @@ pub fn directory(prefix: &str) -> TempDir {
         .prefix(prefix)
         .tempdir_in(given.unwrap_or_else(|| "/tmp".into()))
         .expect("a directory for the server")
-}
-
-pub fn free_port() -> u16 {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
-    listener.local_addr().expect("bound").port()
 }
 
 /// A reply, as the tests see it.

@@ -44,8 +44,8 @@ fn sent_around(mut stream: TcpStream, answer: &str) -> std::io::Result<()> {
         }
         let text = String::from_utf8_lossy(&heard);
         if text.contains("SETNAME") && text.ends_with("syncguard\r\n") {
-            // Two commands: whether it is a node, and our name.
-            stream.write_all(b"+OK\r\n+OK\r\n")?;
+            // Three commands: whether it is a node, its time, and our name.
+            stream.write_all(b"+OK\r\n*2\r\n$10\r\n1700000000\r\n$1\r\n0\r\n+OK\r\n")?;
         } else if text.contains("EVALSHA") && text.ends_with("\r\n") {
             // Announced by ASKING after an ASK.
             if text.contains("ASKING") {

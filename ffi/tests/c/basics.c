@@ -324,12 +324,36 @@ static void older_and_newer_structs(void) {
   syncguard_client_free(client);
 }
 
+static void fences_are_numbers_too(void) {
+  syncguard_client *client = open_client();
+  syncguard_guard *guard = lock(client, "numbers");
+  uint64_t first = syncguard_guard_fence_number(guard), number = 7;
+  CHECK(first > 0 && first == strtoull(syncguard_guard_fence(guard), NULL, 10));
+  syncguard_guard_free(guard);
+  syncguard_acquired grant;
+  CHECK(syncguard_acquire(client, "numbers", SYNCGUARD_NUL, 30000, NULL, &grant, NULL) == SYNCGUARD_STATUS_OK);
+  CHECK(syncguard_parse_fence(grant.fence, SYNCGUARD_NUL, &number, NULL) == SYNCGUARD_STATUS_OK && number == first + 1);
+  CHECK(syncguard_parse_fence("999999999999999", 15, &number, NULL) == SYNCGUARD_STATUS_OK);
+  CHECK(number == UINT64_C(999999999999999));
+  const char *bad[] = {"", "1", "00000000000001", "0000000000000001", "00000000000001x", "+00000000000001", " 00000000000001"};
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    number = 7;
+    CHECK(syncguard_parse_fence(bad[i], SYNCGUARD_NUL, &number, NULL) == SYNCGUARD_STATUS_INVALID_ARGUMENT && number == 0);
+  }
+  CHECK(syncguard_parse_fence(NULL, 0, &number, NULL) == SYNCGUARD_STATUS_INVALID_ARGUMENT);
+  CHECK(syncguard_parse_fence(grant.fence, SYNCGUARD_NUL, NULL, NULL) == SYNCGUARD_STATUS_INVALID_ARGUMENT);
+  CHECK(syncguard_guard_fence_number(NULL) == 0);
+  CHECK(syncguard_release(client, grant.lock_id, SYNCGUARD_NUL, NULL, NULL) == SYNCGUARD_STATUS_OK);
+  syncguard_client_free(client);
+}
+
 int main(int argc, char **argv) {
   BEGIN;
   RUN(versions_and_names);
   RUN(a_lock_from_end_to_end);
   RUN(waiting_ends_with_the_time);
   RUN(the_verbs);
+  RUN(fences_are_numbers_too);
   RUN(guards_and_verbs_interoperate);
   RUN(the_lost_fd);
   RUN(a_heartbeat_outlives_the_ttl);

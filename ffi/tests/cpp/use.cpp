@@ -1,12 +1,16 @@
-// The C++ header, used: PROGRAM URL.
+// The C++ header, used: PROGRAM URL [DIRECTORY], the directory if the library knows Redis.
 #include <syncguard.hpp>
 #include <syncguard.hpp>
 
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <thread>
 #include <type_traits>
+#include <unistd.h>
 #include <vector>
 
 std::string other_unit(syncguard::client& client);
@@ -55,6 +59,68 @@ static void guards(syncguard::client& client) {
   CHECK(!client.lock("cpp").wait_lost(1ms));
 }
 
+static void empty_guards(syncguard::client& client) {
+  std::map<std::string, syncguard::guard> held;
+  CHECK(!held["x"] && held["x"].is_lost() && held["x"].remaining() == 0ms && held["x"].fence_number() == 0);
+  CHECK(held["x"].key().empty() && !held["x"].unlock() && !held["x"].extend(1s));
+  held["x"] = client.lock("x");
+  CHECK(held["x"] && client.is_locked("x"));
+  held["x"] = syncguard::guard();
+  CHECK(!client.is_locked("x"));
+  held["x"] = client.lock("x");
+  held.erase("x");
+  CHECK(!client.is_locked("x"));
+}
+
+static void guards_that_hold_nothing_are_false(syncguard::client& client) {
+  auto unlocked = client.lock("unlocked");
+  CHECK(unlocked && unlocked.unlock() && !unlocked && unlocked.key() == "unlocked");
+  syncguard::lock_options options;
+  options.ttl = 100ms;
+  options.heartbeat = syncguard::forever;
+  auto lost = client.lock("to be lost", options);
+  CHECK(lost.wait_lost(1min) && !lost && lost.fence().size() == 15);
+}
+
+static void numeric_fences(syncguard::client& client) {
+  auto guard = client.lock("numbers");
+  CHECK(guard.fence_number() == std::stoull(std::string(guard.fence())) && guard.fence_number() > 0);
+  CHECK(guard.unlock());
+  auto grant = client.acquire("numbers", 30s);
+  CHECK(grant && grant->fence_number() == guard.fence_number() + 1);
+  CHECK(client.lookup_by_key("numbers")->fence_number() == grant->fence_number());
+  CHECK(client.release(grant->lock_id));
+  syncguard::mutex mutex(client, "numbers");
+  CHECK(mutex.fence_number() == 0);
+  std::scoped_lock lock(mutex);
+  CHECK(mutex.fence_number() == grant->fence_number() + 1);
+}
+
+static_assert(std::is_base_of_v<syncguard::timeout, syncguard::acquisition_timeout>);
+static_assert(std::is_base_of_v<syncguard::timeout, syncguard::network_timeout>);
+static_assert(std::is_base_of_v<syncguard::error, syncguard::timeout>);
+static_assert(std::is_nothrow_default_constructible_v<syncguard::guard>);
+
+// A store that never answers: a socket that listens and is not served.
+static void a_silent_store(const char* directory) {
+  sockaddr_un silent{};
+  silent.sun_family = AF_UNIX;
+  const std::string path = std::string(directory) + "/silent";
+  CHECK(path.size() < sizeof silent.sun_path);
+  path.copy(silent.sun_path, path.size());
+  const int listener = socket(AF_UNIX, SOCK_STREAM, 0);
+  CHECK(listener >= 0 && bind(listener, reinterpret_cast<sockaddr*>(&silent), sizeof silent) == 0 && listen(listener, 5) == 0);
+  syncguard::client_options hasty;
+  hasty.operation_timeout = 50ms;
+  try {
+    (void)syncguard::client("redis+unix://" + path, hasty).is_locked("k");
+    CHECK(false);
+  } catch (const syncguard::network_timeout& e) {
+    CHECK(e.code() == SYNCGUARD_STATUS_NETWORK_TIMEOUT);
+  }
+  close(listener);
+}
+
 static void errors(syncguard::client& client) {
   CHECK(thrown([&] { (void)client.lock(""); }) == SYNCGUARD_STATUS_INVALID_ARGUMENT);
   CHECK(thrown([&] { (void)client.lock(std::string_view("a\0b", 3)); }) == SYNCGUARD_STATUS_INVALID_ARGUMENT);
@@ -73,7 +139,7 @@ static void errors(syncguard::client& client) {
   try {
     (void)client.lock("held", options);
     CHECK(false);
-  } catch (const syncguard::error& e) {
+  } catch (const syncguard::acquisition_timeout& e) {
     CHECK(e.code() == SYNCGUARD_STATUS_ACQUISITION_TIMEOUT && e.attempts() >= 1);
     CHECK(e.key_hash() == syncguard::hash_key("held"));
   }
@@ -172,7 +238,13 @@ int main(int argc, char** argv) {
   }
   syncguard::client client(argv[1]);
   guards(client);
+  empty_guards(client);
+  guards_that_hold_nothing_are_false(client);
+  numeric_fences(client);
   errors(client);
+  if (argc > 2) {
+    a_silent_store(argv[2]);
+  }
   verbs(client);
   callbacks(argv[1]);
   mutexes(client);

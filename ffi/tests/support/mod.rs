@@ -8,7 +8,8 @@ pub mod worker;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::OnceLock;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// The repository.
@@ -154,18 +155,8 @@ pub fn run(command: &mut Command, limit: Duration) -> Output {
     let mut child = command
         .spawn()
         .unwrap_or_else(|e| panic!("{command:?} cannot be started: {e}"));
-    let (out, err) = (child.stdout.take(), child.stderr.take());
-    let read = |from: Option<Box<dyn std::io::Read + Send>>| {
-        std::thread::spawn(move || {
-            let mut all = Vec::new();
-            if let Some(mut from) = from {
-                let _ = from.read_to_end(&mut all);
-            }
-            all
-        })
-    };
-    let out = read(out.map(|o| Box::new(o) as _));
-    let err = read(err.map(|e| Box::new(e) as _));
+    let out = Reading::of(child.stdout.take().expect("a pipe"));
+    let err = Reading::of(child.stderr.take().expect("a pipe"));
     let end = Instant::now() + limit;
     let status = loop {
         match child.try_wait().expect("a child to wait for") {
@@ -175,7 +166,7 @@ pub fn run(command: &mut Command, limit: Duration) -> Output {
                 let _ = child.wait();
                 panic!(
                     "{command:?} did not end within {limit:?}\n{}",
-                    String::from_utf8_lossy(&err.join().unwrap_or_default())
+                    String::from_utf8_lossy(&err.so_far())
                 );
             }
             None => std::thread::sleep(Duration::from_millis(5)),
@@ -183,8 +174,43 @@ pub fn run(command: &mut Command, limit: Duration) -> Output {
     };
     Output {
         status,
-        stdout: out.join().unwrap_or_default(),
-        stderr: err.join().unwrap_or_default(),
+        stdout: out.to_end(command, end),
+        stderr: err.to_end(command, end),
+    }
+}
+
+/// What a thread reads from a pipe. The pipe may outlive the child: a grandchild has it too.
+struct Reading {
+    text: Arc<Mutex<Vec<u8>>>,
+    thread: JoinHandle<()>,
+}
+
+impl Reading {
+    fn of(mut from: impl std::io::Read + Send + 'static) -> Self {
+        let text = Arc::new(Mutex::new(Vec::new()));
+        let all = Arc::clone(&text);
+        let thread = std::thread::spawn(move || {
+            let mut some = [0; 4096];
+            while let Ok(n @ 1..) = from.read(&mut some) {
+                all.lock().expect("the text").extend(&some[..n]);
+            }
+        });
+        Self { text, thread }
+    }
+
+    fn so_far(&self) -> Vec<u8> {
+        self.text.lock().expect("the text").clone()
+    }
+
+    fn to_end(&self, command: &Command, end: Instant) -> Vec<u8> {
+        while !self.thread.is_finished() {
+            assert!(
+                Instant::now() < end,
+                "{command:?} has ended, and a process that it started still has its output open"
+            );
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.so_far()
     }
 }
 

@@ -1,13 +1,27 @@
 -- KEYS: lock, fence counter, index. ARGV: lock id, ttl ms, tolerance ms, largest fence, the value up to its fence,
 -- the server's time in ms after which it must not be granted, or nothing. Answers {-3, now} then.
--- Answers {1, fence, expiresAtMs}, or {0, ms left, fence, lock id} of whoever holds it. Nothing is written before every check has passed.
+-- Answers {1, fence, expiresAtMs}, or {0, ms left, fence, hash of the lock id} of the holder. Nothing is written before every check has passed.
+
+-- The display hash of a lock id, as hash_key makes it. The id itself proves ownership: only its holder may know it.
+local function hash(id)
+  if #id ~= 22 or string.find(id, '[^%w_-]') then return '' end
+  local a, b, d = 0, 0, 0
+  for i = 1, #id do
+    local c = string.byte(id, i)
+    a = (31 * a + c) % 4294967296
+    b = (127 * b + 3 * c) % 4294967296
+    d = (2047 * d + 7 * c) % 4294967296
+  end
+  return string.format('%08x%08x%08x', a, b, d)
+end
+
 if late(ARGV[6]) then return {-3, now} end
 local value = redis.call('GET', KEYS[1])
 if value then
   local lock, live = read(value, ARGV[3])
   if not lock then return redis.error_reply(FOREIGN) end
   if live then
-    if lock.lockId ~= ARGV[1] then return {0, lock.expiresAtMs - now, tostring(lock.fence), tostring(lock.lockId)} end
+    if lock.lockId ~= ARGV[1] then return {0, lock.expiresAtMs - now, tostring(lock.fence), hash(lock.lockId)} end
     if type(lock.fence) ~= 'string' then return redis.error_reply(FOREIGN) end
     return {1, lock.fence, lock.expiresAtMs}
   end

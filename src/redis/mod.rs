@@ -40,8 +40,8 @@ use crate::limits::Limits;
 use crate::liveness::TIME_TOLERANCE_MS;
 use crate::open::ClientOptions;
 use crate::pool::Rank;
-#[cfg(feature = "tls")]
 use crate::process::Owner;
+#[cfg(feature = "tls")]
 use crate::tls::{Tls, Verify};
 
 /// Locks in a Redis server, shared with the TypeScript library: the same key is the same lock with the same fences.

@@ -39,10 +39,11 @@
  * Callbacks run on threads of the library, in which all signals are blocked. They may block and may call anything here, freeing
  * their own guard and client included. They must return: to leave one by longjmp, by an exception or by ending the thread is
  * undefined. `user_data` is the library's from the call on, and its `user_data_free` runs exactly once, on any thread.
+ * The threads of the library have a stack of 2 MiB, or of what the environment variable RUST_MIN_STACK says.
  *
  * Fork. A handle inherited by a forked child answers INTERNAL there; freeing it sends nothing and the lock stays the parent's; its
  * user_data_free may not run in the child. A client opened in the child works. Between fork and exec there is nothing to take
- * care of: all descriptors are close-on-exec.
+ * care of: all descriptors are close-on-exec. A process that closes descriptors which it did not open is answered as a child is.
  *
  * Signals. Nothing here may be called from a signal handler: that is undefined. Signals do not disturb calls (EINTR is handled),
  * and the library neither installs handlers nor changes masks of other threads.

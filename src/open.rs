@@ -114,7 +114,7 @@ impl ClientOptions {
         self
     }
 
-    /// TLS: the roots to trust, as PEM, in place of the system's.
+    /// TLS: the roots to trust, as PEM, in place of the system's. A regular file of up to 16 MiB.
     pub fn tls_ca_file(mut self, path: impl AsRef<Path>) -> Self {
         self.tls_ca_file = Some(path.as_ref().to_owned());
         self

@@ -73,7 +73,7 @@ impl Mark {
     }
 }
 
-#[cfg(target_os = "linux")]
+#[cfg(any(target_os = "linux", target_os = "android"))]
 mod imp {
     use std::os::fd::OwnedFd;
     use std::os::unix::net::UnixStream;
@@ -149,7 +149,7 @@ mod imp {
     }
 }
 
-#[cfg(not(target_os = "linux"))]
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
 mod imp {
     /// No pid namespaces here: the pid says enough.
     #[derive(Debug)]
@@ -241,5 +241,21 @@ mod tests {
             assert_eq!(VALUES.get_as(number, || number * 10), &(number * 10));
         }
         assert_eq!(VALUES.get_as(1, || 0), &10);
+    }
+
+    #[test]
+    fn all_threads_are_one_process() {
+        let numbers = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..32)
+                .map(|_| scope.spawn(|| Owner::current().number()))
+                .collect();
+            let end = |thread: std::thread::ScopedJoinHandle<'_, u32>| thread.join();
+            threads.into_iter().map(end).collect::<Vec<_>>()
+        });
+        let own = Owner::current();
+        assert!(own.is_this_process() && own.number() != 0);
+        for number in numbers {
+            assert_eq!(number.expect("no panic"), own.number());
+        }
     }
 }

@@ -2,24 +2,26 @@
 
 mod binding;
 mod der;
+mod roots;
 mod verify;
 
 use std::fmt;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use nix::poll::PollFlags;
 use rustls::client::Resumption;
 use rustls::crypto::CryptoProvider;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, RootCertStore};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection};
 
 use crate::error::LockError;
 use crate::limits::Limits;
 use crate::net::{Wire, broken, hung_up, is_not_yet};
 use crate::sync::Mutex;
+
+use roots::Source;
 
 /// What is asked of the server's certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,26 +55,28 @@ impl Tls {
         }))
     }
 
-    fn config(&self) -> Result<Arc<ClientConfig>, LockError> {
-        let mut kept = self.0.config.lock();
-        if let Some(config) = &*kept {
+    fn config(&self, limits: &Limits<'_>) -> Result<Arc<ClientConfig>, LockError> {
+        if let Some(config) = &*self.0.config.lock() {
             return Ok(Arc::clone(config));
         }
+        // Not under the mutex: each caller waits for the roots within its own limits.
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = Arc::new(self.build(provider)?);
-        *kept = Some(Arc::clone(&config));
-        Ok(config)
+        let config = Arc::new(self.build(provider, limits)?);
+        Ok(Arc::clone(self.0.config.lock().get_or_insert(config)))
     }
 
-    fn build(&self, provider: Arc<CryptoProvider>) -> Result<ClientConfig, LockError> {
+    fn build(
+        &self,
+        provider: Arc<CryptoProvider>,
+        limits: &Limits<'_>,
+    ) -> Result<ClientConfig, LockError> {
         let algorithms = provider.signature_verification_algorithms;
         let builder = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .map_err(|e| LockError::internal("TLS cannot be set up").with_source(e))?;
-        let roots = match (self.0.verify, &self.0.ca_file) {
-            (Verify::Nothing, _) => None,
-            (_, Some(file)) => Some(roots_in(file)?),
-            (_, None) => Some(system_roots()?),
+        let roots = match self.0.verify {
+            Verify::Nothing => None,
+            _ => Some(Source::new(self.0.ca_file.as_deref()).roots(limits)?),
         };
         let mut config = match (self.0.verify, roots) {
             (Verify::Full, Some(roots)) => builder.with_root_certificates(roots),
@@ -96,44 +100,6 @@ impl fmt::Debug for Tls {
     }
 }
 
-fn roots_in(file: &Path) -> Result<RootCertStore, LockError> {
-    let unusable = |why: String| {
-        LockError::invalid(format!(
-            "the TLS CA file {} cannot be used: {why}",
-            file.display()
-        ))
-    };
-    // Reading a pipe or a terminal would block without end.
-    let is_file = std::fs::metadata(file).map_err(|e| unusable(e.to_string()))?;
-    if !is_file.is_file() {
-        return Err(unusable("it is not a file".to_owned()));
-    }
-    let pem = std::fs::read(file).map_err(|e| unusable(e.to_string()))?;
-    let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_slice_iter(&pem) {
-        let certificate = certificate.map_err(|e| unusable(format!("it is not PEM: {e}")))?;
-        roots
-            .add(certificate)
-            .map_err(|e| unusable(e.to_string()))?;
-    }
-    if roots.is_empty() {
-        return Err(unusable("there is no certificate in it".to_owned()));
-    }
-    Ok(roots)
-}
-
-fn system_roots() -> Result<RootCertStore, LockError> {
-    let mut roots = RootCertStore::empty();
-    // Some system stores have entries that nobody can read; the others count.
-    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    if roots.is_empty() {
-        return Err(LockError::invalid(
-            "the system has no trusted TLS roots; install its CA certificates or name a CA file",
-        ));
-    }
-    Ok(roots)
-}
-
 /// A connection under TLS. It does not own the socket. Dropping it sends nothing.
 pub(crate) struct Session(ClientConnection);
 
@@ -144,7 +110,7 @@ impl Session {
         host: &str,
         limits: &Limits<'_>,
     ) -> Result<Self, LockError> {
-        let config = tls.config()?;
+        let config = tls.config(limits)?;
         let connection = ClientConnection::new(config, server_name(host)?)
             .map_err(|e| verify::explain(&e, "could not begin").with_source(e))?;
         let mut session = Self(connection);

@@ -7,6 +7,8 @@ mod kit;
 mod limit;
 #[path = "support/passing.rs"]
 mod passing;
+#[path = "support/process.rs"]
+mod process;
 mod support;
 
 use std::io::{BufRead, BufReader, Read};
@@ -17,6 +19,7 @@ use std::time::Duration;
 
 use kit::{TTL, kit_with};
 use passing::{Done, Passing};
+use process::Stage;
 use support::{PATIENCE, eventually};
 use syncguard::testkit::{Fault, ManualClock, MemoryBackend, Verb};
 use syncguard::{
@@ -310,4 +313,143 @@ fn without_hooks_stderr_is_told_and_no_secret_is() {
     );
     assert!(told.contains("could not be released (drop)"), "{told}");
     assert!(!told.contains("secret key") && !told.contains(id), "{told}");
+}
+
+/// Not a test of its own: what the next ones run. A stack that overflows ends the process.
+#[test]
+fn stage() {
+    process::play(&[
+        ("callbacks", deep_callbacks),
+        ("a store of its own", deep_store),
+    ]);
+}
+
+/// Uses far more stack than a small thread has, and less than an ordinary one.
+#[inline(never)]
+fn use_stack() {
+    let large = [1_u8; 1 << 20];
+    assert!(std::hint::black_box(&large).iter().all(|&b| b == 1));
+}
+
+#[test]
+fn callbacks_have_an_ordinary_stack() {
+    let dir = tempfile::tempdir().expect("a temp dir");
+    let mut stage = Stage::start("callbacks", dir.path());
+    for callback in [
+        "event",
+        "warning",
+        "release error",
+        "lost",
+        "wake",
+        "dropped",
+    ] {
+        stage.expect(callback);
+    }
+    stage.finish();
+}
+
+fn deep_callbacks(dir: &std::path::Path) {
+    struct Deep(mpsc::Sender<&'static str>);
+    impl Drop for Deep {
+        fn drop(&mut self) {
+            use_stack();
+            let _ = self.0.send("dropped");
+        }
+    }
+    let (tx, heard) = mpsc::channel::<&'static str>();
+    let hook = |name: &'static str| {
+        let tx = Mutex::new(tx.clone());
+        move || {
+            use_stack();
+            let _ = tx.lock().map(|tx| tx.send(name));
+        }
+    };
+    let expect = |name: &'static str| {
+        // The same callback may come more than once.
+        while heard.recv_timeout(PATIENCE).expect(name) != name {}
+        process::say(name);
+    };
+    let (event, warning, release_error, lost) = (
+        hook("event"),
+        hook("warning"),
+        hook("release error"),
+        hook("lost"),
+    );
+    let kit = kit_with(
+        ClientOptions::new()
+            .on_event(move |_| event())
+            .on_warning(move |_| warning())
+            .on_release_error(move |_| release_error()),
+    );
+    assert!(!kit.is_locked());
+    expect("event");
+    let _ = kit.store.set_fence_counter("k", 90_000_000_000_000);
+    let guard = kit.lock();
+    expect("warning");
+    kit.store
+        .always(Verb::Release, Fault::Refuse(ErrorCode::ServiceUnavailable));
+    drop(guard);
+    expect("release error");
+    let options = LockOptions::new().no_heartbeat().on_lost(move |_| lost());
+    let guard = kit.client.lock_with("other", &options).expect("a lock");
+    kit.clock.advance(TTL * 2);
+    expect("lost");
+    drop(guard);
+
+    // Another client releases the lock: a thread that watches the file wakes the waiter.
+    let url = format!("sqlite:{}/locks.db", dir.display());
+    let open = || Client::open(&url).expect("a legal URL");
+    let (held, waiting) = (open(), open());
+    let guard = held.lock("k").expect("a free lock");
+    let (wake, deep) = (hook("wake"), Deep(tx.clone()));
+    let turn = waiting.lock_or_wait("k", &LockOptions::new(), move || {
+        let _ = &deep;
+        wake();
+    });
+    let Ok(syncguard::Turn::InLine(waiter)) = turn else {
+        panic!("it is held");
+    };
+    assert!(guard.release().expect("an answer"));
+    expect("wake");
+    drop(waiter);
+    expect("dropped");
+}
+
+#[test]
+fn a_store_of_a_users_own_has_an_ordinary_stack() {
+    let dir = tempfile::tempdir().expect("a temp dir");
+    let mut stage = Stage::start("a store of its own", dir.path());
+    for verb in ["extend", "release"] {
+        stage.expect(verb);
+    }
+    stage.finish();
+}
+
+fn deep_store(_: &std::path::Path) {
+    let (tx, heard) = mpsc::channel();
+    let tx = Mutex::new(tx);
+    let memory = MemoryBackend::new();
+    let store = Passing::new(memory.clone(), move |done| {
+        use_stack();
+        let name = std::thread::current().name().unwrap_or("").to_owned();
+        let _ = tx.lock().map(|tx| tx.send((done, name)));
+    });
+    let client = Client::with_backend(store);
+    let expect = |what: Done| loop {
+        let (done, thread) = heard.recv_timeout(PATIENCE).expect("the verb");
+        if done == what && thread.starts_with("syncguard-") {
+            return;
+        }
+    };
+    let options = LockOptions::new().heartbeat(Duration::from_millis(5));
+    let guard = client.lock_with("k", &options).expect("a lock");
+    expect(Done::Extend);
+    process::say("extend");
+    drop(guard);
+    // Whether it was applied is not known: a thread of the library releases it.
+    memory.once(Verb::Acquire, Fault::DropReply);
+    let once = LockOptions::new().acquire_timeout(Duration::ZERO);
+    assert!(client.lock_with("k", &once).is_err());
+    expect(Done::Release);
+    process::say("release");
 }

@@ -197,7 +197,7 @@ fn a_stopped_holder_finds_itself_lost_before_it_sends_anything() {
 fn a_stopped_holder_with_a_heartbeat_finds_itself_lost() {
     // A renewal may have been on its way when it was stopped: only what it finds is certain.
     let found = overtake("hold and renew");
-    assert!(found.starts_with("true 0 Ok(false) "), "{found}");
+    assert!(found.starts_with("true 0 Ok(Absent(NotFound)) "), "{found}");
 }
 
 #[test]

@@ -614,3 +614,23 @@ fn urls_and_options_are_checked_without_touching_a_file() {
         ErrorCode::InvalidArgument
     );
 }
+
+#[test]
+fn a_pipe_is_refused_and_no_call_hangs_in_it() {
+    let dir = tempfile::tempdir().expect("a temp dir");
+    for (name, pipe) in [
+        ("a", "a"),
+        ("b", "b-wal"),
+        ("c", "c-shm"),
+        ("d", "d-journal"),
+    ] {
+        // A process that may not write it would open it for reading, and wait for a writer.
+        let rights = nix::sys::stat::Mode::S_IRUSR;
+        nix::unistd::mkfifo(&dir.path().join(pipe), rights).expect("a pipe");
+        let (tell, told) = std::sync::mpsc::channel();
+        let store = open(&dir.path().join(name));
+        std::thread::spawn(move || tell.send(code(store.is_locked(&key("k"), None))));
+        let answer = told.recv_timeout(Duration::from_secs(30));
+        assert_eq!(answer, Ok(ErrorCode::InvalidArgument), "{pipe}");
+    }
+}

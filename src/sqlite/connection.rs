@@ -78,6 +78,7 @@ impl Handle {
     pub(super) fn open(path: &Path, inside: &Inside, limits: &Limits<'_>) -> Result<Self, Failure> {
         let patience = Arc::new(Patience::default());
         patience.begin(limits);
+        refuse_pipes(path)?;
         fork::adopt(inside, path, limits, &patience)?;
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
             | OpenFlags::SQLITE_OPEN_CREATE
@@ -145,6 +146,20 @@ fn when_free<T>(
             done => return done,
         }
     }
+}
+
+/// SQLite opens for reading what it may not write, and to open a pipe without a writer for reading has no end.
+fn refuse_pipes(path: &Path) -> Result<(), LockError> {
+    for suffix in ["", "-wal", "-shm", "-journal"] {
+        let file = std::fs::metadata(beside(path, suffix));
+        if file.is_ok_and(|found| !found.is_file() && !found.is_dir()) {
+            return Err(LockError::invalid(format!(
+                "the lock file{suffix} is a pipe, a socket or a device; sqlite: needs the path of a regular file"
+            ))
+            .nothing_applied());
+        }
+    }
+    Ok(())
 }
 
 fn vanished(e: std::io::Error) -> LockError {

@@ -1,5 +1,7 @@
 //! Certificates that are asked for less than a trusted issuer and the host's name, and why one is refused.
 
+use std::sync::Arc;
+
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::verify_server_cert_signed_by_trust_anchor;
 use rustls::crypto::{
@@ -21,7 +23,7 @@ use crate::error::{ErrorCode, LockError};
 /// The peer always has to prove that it has the certificate's key: channel binding rests on that.
 #[derive(Debug)]
 pub(super) struct Lenient {
-    pub(super) roots: Option<RootCertStore>,
+    pub(super) roots: Option<Arc<RootCertStore>>,
     pub(super) algorithms: WebPkiSupportedAlgorithms,
 }
 

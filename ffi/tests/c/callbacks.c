@@ -36,7 +36,17 @@ static void add(int *what) {
   pthread_mutex_unlock(&M);
 }
 
+/* More than a small thread has: callbacks and finalizers run on ordinary stacks. */
+static void use_stack(void) {
+  volatile char large[1 << 20];
+  for (size_t i = 0; i < sizeof large; i += 512) {
+    large[i] = (char)i;
+  }
+  CHECK(large[512] == 0);
+}
+
 static void finalize(void *data) {
+  use_stack();
   if (data != NULL) {
     add(&((struct seen *)data)->freed);
   }
@@ -50,6 +60,7 @@ static void finalize_null(void *data) {
 }
 
 static void on_lost(void *data, const syncguard_error *why) {
+  use_stack();
   struct seen *seen = data;
   CHECK(syncguard_error_status(why) < 0 && strlen(syncguard_error_message(why)) > 5);
   CHECK(strlen(syncguard_error_key_hash(why)) == 24);
@@ -248,6 +259,7 @@ static void data_is_finalized_on_every_path(void) {
 }
 
 static void on_event(void *data, const syncguard_event *event) {
+  use_stack();
   struct seen *seen = data;
   char line[256];
   CHECK(event->struct_size == sizeof *event && event->duration_us >= 0);
@@ -292,6 +304,7 @@ static void events(void) {
 }
 
 static void on_release_error(void *data, const syncguard_error *err, const char *key, const char *lock_id, const char *source) {
+  use_stack();
   struct seen *seen = data;
   CHECK(syncguard_error_status(err) < 0);
   CHECK(strstr(syncguard_error_message(err), lock_id) == NULL);
@@ -335,7 +348,10 @@ static void failed_releases_are_told(void) {
   }
 }
 
-static void on_wake(void *data) { add(&((struct seen *)data)->events); }
+static void on_wake(void *data) {
+  use_stack();
+  add(&((struct seen *)data)->events);
+}
 
 /* A caller that waits by itself: in line, woken when the lock is freed, and passed over once it has left. */
 static void a_place_in_line(void) {

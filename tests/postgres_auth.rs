@@ -270,7 +270,7 @@ fn tls() {
             "127.0.0.1",
             "sslmode=disable&channel_binding=require".to_owned(),
             &none,
-            ErrorCode::AuthFailed,
+            ErrorCode::InvalidArgument,
         ),
     ] {
         let error = ask(&url(host, &more), options).expect_err(&more);

@@ -6,12 +6,11 @@ use bytes::BytesMut;
 use postgres_protocol::message::backend::Message;
 use postgres_protocol::message::frontend;
 
-use super::error::{Refusal, Stage, garbled};
-use super::startup::CancelKey;
+use super::error::{Refusal, Stage, garbled, too_long};
+use super::startup::{CancelKey, Way};
 use super::wire::{Channel, Param, Row, statement, unsendable};
 use crate::error::{ErrorCode, LockError};
 use crate::limits::Limits;
-use crate::net::{Endpoint, Socket};
 use crate::process::Owner;
 use crate::threads;
 
@@ -44,7 +43,7 @@ pub(super) enum Form {
 /// A session with nothing in flight. Dropping it closes the socket and sends nothing.
 pub(crate) struct Connection {
     channel: Channel,
-    endpoint: Endpoint,
+    way: Way,
     key: CancelKey,
     /// Whether the last exchange came to its end with no transaction open.
     pub(super) usable: bool,
@@ -78,10 +77,10 @@ pub(super) struct Answer {
 }
 
 impl Connection {
-    pub(crate) fn new(channel: Channel, endpoint: Endpoint, key: CancelKey) -> Self {
+    pub(crate) fn new(channel: Channel, way: Way, key: CancelKey) -> Self {
         Self {
             channel,
-            endpoint,
+            way,
             key,
             usable: true,
             own: None,
@@ -105,6 +104,7 @@ impl Connection {
 
     /// Waits for a message that nobody asked for.
     pub(crate) fn receive(&mut self, limits: &Limits<'_>) -> Result<Message, LockError> {
+        self.channel.expect_answer();
         self.channel.receive(limits)
     }
 
@@ -175,6 +175,7 @@ impl Connection {
             stage: Stage::Body,
             status: 0,
         };
+        self.channel.expect_answer();
         for _ in 0..MAX_MESSAGES {
             match self.channel.receive(limits)? {
                 Message::DataRow(body) => answer.rows.push(Row::read(&body)?),
@@ -218,23 +219,24 @@ impl Connection {
                 _ => return Err(garbled()),
             }
         }
-        Err(garbled())
+        Err(too_long())
     }
 
     /// Asks the server to stop what this session does, without waiting for it: a query that still waits for a lock would
-    /// otherwise be granted one that nobody wants. Best effort, on a connection of its own as the protocol has it.
+    /// otherwise be granted one that nobody wants. Best effort, on a connection of its own as the protocol has it. The key that
+    /// cancels goes under TLS if the session does; if that takes too long, nothing is sent.
     fn give_up(&self) {
         if self.key.process == 0 {
             return;
         }
-        let endpoint = self.endpoint.clone();
+        let way = self.way.clone();
         let mut out = BytesMut::new();
         frontend::cancel_request(self.key.process, self.key.secret, &mut out);
         let owner = Owner::current();
         // Without a thread to spare the server's own time limit does it.
         let _ = threads::spawn("syncguard-cancel", move || {
             if let Ok(limits) = Limits::enter(owner, CANCEL_WITHIN, None)
-                && let Ok(mut socket) = Socket::connect(&endpoint, &limits)
+                && let Ok(mut socket) = way.connect(&limits)
                 && socket.write_all(&out, &limits).is_ok()
             {
                 // The server closes when it has passed the request on.

@@ -156,6 +156,21 @@ impl Raw {
                 "sslmode asks for TLS, which a unix socket does not have",
             ));
         }
+        let binding = match self.binding.as_deref() {
+            None | Some("prefer") => Binding::Prefer,
+            Some("disable") => Binding::Disable,
+            Some("require") => Binding::Require,
+            Some(_) => return Err(one_of("channel_binding", "disable, prefer, require")),
+        };
+        if binding == Binding::Require
+            && (cfg!(not(feature = "tls"))
+                || ssl == SslMode::Disable
+                || hosts.iter().any(|h| matches!(h, Endpoint::Unix(_))))
+        {
+            return Err(LockError::invalid(
+                "channel_binding=require needs TLS, which sslmode=disable, a unix socket and a build without the feature \"tls\" do not have",
+            ));
+        }
         Ok(Dsn {
             hosts,
             password: self.password,
@@ -169,12 +184,7 @@ impl Raw {
                 .unwrap_or_else(|| DEFAULT_APPLICATION.to_owned()),
             ssl,
             root_cert: self.root_cert.map(PathBuf::from),
-            binding: match self.binding.as_deref() {
-                None | Some("prefer") => Binding::Prefer,
-                Some("disable") => Binding::Disable,
-                Some("require") => Binding::Require,
-                Some(_) => return Err(one_of("channel_binding", "disable, prefer, require")),
-            },
+            binding,
             connect_timeout: match self.connect_timeout.as_deref().map(str::parse::<u32>) {
                 None | Some(Ok(0)) => None,
                 Some(Ok(seconds)) => Some(Duration::from_secs(seconds.into())),

@@ -144,6 +144,11 @@ impl Refusal {
     }
 }
 
+/// An answer larger than any of ours. The connection is dropped.
+pub(crate) fn too_long() -> LockError {
+    LockError::internal("the server sent far more than an answer to our question can have")
+}
+
 /// A reply that does not follow the protocol. The connection is dropped.
 pub(crate) fn garbled() -> LockError {
     LockError::internal("the answer is not that of a Postgres server")

@@ -115,14 +115,14 @@ impl Sessions {
         endpoint: &Endpoint,
         limits: &Limits<'_>,
     ) -> Result<Connection, LockError> {
-        let (channel, key) = startup::session(
+        let (channel, way, key) = startup::session(
             &self.dsn,
             #[cfg(feature = "tls")]
             &self.tls,
             endpoint,
             limits,
         )?;
-        let mut connection = Connection::new(channel, endpoint.clone(), key);
+        let mut connection = Connection::new(channel, way, key);
         let about = [
             Param::Text(&self.names.lock),
             Param::Int8(connection.process().into()),

@@ -174,7 +174,8 @@ fn a_cancel_is_as_private_as_its_session() {
     let identity = fake::Identity::new();
     let key = vec![0, 0, 0, 7, 0, 0, 0, 9];
     type Answer = fn(&mut Peer, &fake::Identity) -> io::Result<()>;
-    let cases: [(&str, Answer, Option<(Vec<u8>, bool)>); 3] = [
+    type Cancel = (Vec<u8>, bool);
+    let cases: [(&str, Answer, Option<Cancel>); 3] = [
         (
             "TLS again",
             |peer, identity| {
@@ -222,7 +223,10 @@ fn a_cancel_is_as_private_as_its_session() {
         let both: Vec<_> = (0..2)
             .map(|_| heard.recv_timeout(PATIENCE * 2).expect("two clients"))
             .collect();
-        assert!(both.iter().all(|h| h.asked_for_tls), "{name}: {both:?}");
+        assert!(
+            both.iter().all(|h| h.asked_for_tls),
+            "{name}: in clear text"
+        );
         let cancels: Vec<_> = both.iter().filter_map(|h| h.cancel.clone()).collect();
         assert_eq!(cancels, expected.into_iter().collect::<Vec<_>>(), "{name}");
     }

@@ -95,14 +95,14 @@ impl Connection {
         params: &[Param<'_>],
         limits: &Limits<'_>,
     ) -> Result<Vec<Row>, LockError> {
-        self.transact_with(mode, None, sql, params, limits)
+        self.transact_with(mode, &[], sql, params, limits)
     }
 
-    /// The same, with another setting for the transaction.
+    /// The same, with other settings for the transaction.
     pub(crate) fn transact_with(
         &mut self,
         mode: Mode,
-        setting: Option<&str>,
+        settings: &[&str],
         sql: &str,
         params: &[Param<'_>],
         limits: &Limits<'_>,
@@ -120,7 +120,7 @@ impl Connection {
             statement(&mut out, &format!("SET LOCAL lock_timeout = {ms}"), &[])?;
             statement(&mut out, NO_SEQSCAN, &[])?;
         }
-        if let Some(setting) = setting {
+        for setting in settings {
             statement(&mut out, setting, &[])?;
         }
         statement(&mut out, sql, params)?;

@@ -25,6 +25,8 @@ pub(crate) struct Dsn {
     pub(crate) connect_timeout: Option<Duration>,
     /// Whether a server that cannot write is passed over.
     pub(crate) writable_only: bool,
+    /// Whether the caller says that a pooler is in between.
+    pub(crate) pooler: bool,
 }
 
 /// How much TLS is asked for.
@@ -60,6 +62,7 @@ struct Raw {
     binding: Option<String>,
     connect_timeout: Option<String>,
     target: Option<String>,
+    pooler: Option<String>,
 }
 
 impl Dsn {
@@ -107,6 +110,7 @@ impl Raw {
             "channel_binding" => &mut self.binding,
             "connect_timeout" => &mut self.connect_timeout,
             "target_session_attrs" => &mut self.target,
+            "pooler" => &mut self.pooler,
             "options" => {
                 return Err(LockError::invalid(
                     "the option \"options\" is not supported: session settings do not survive a pooler, and the ones that matter are set for every transaction",
@@ -200,6 +204,11 @@ impl Raw {
                 Some(_) => {
                     return Err(one_of("target_session_attrs", "any, read-write, primary"));
                 }
+            },
+            pooler: match self.pooler.as_deref() {
+                None | Some("auto") => false,
+                Some("yes") => true,
+                Some(_) => return Err(one_of("pooler", "auto, yes")),
             },
         })
     }

@@ -43,7 +43,7 @@ impl Listener {
             limits,
         )?;
         let process = rows.first().ok_or_else(garbled)?.int8(0)?;
-        if process != Some(connection.process().into()) {
+        if !connection.is_own() || process != Some(connection.process().into()) {
             return Err(LockError::invalid(
                 "there is a pooler in between: waiters ask by themselves",
             ));

@@ -52,6 +52,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "postgres/setup.rs",
         &["pg_advisory_xact_lock(1937337955, 1)"],
     ),
+    ("postgres/calls.rs", &["SELECT 1 OPERATOR(pg_catalog./)"]),
     ("postgres/watch.rs", &["SELECT 1::pg_catalog.int8"]),
     (
         "sqlite/schema.rs",

@@ -23,7 +23,7 @@ enum End {
     Out(ErrorCode, &'static str),
 }
 use End::{In, Out};
-use ErrorCode::{AuthFailed, Internal, InvalidArgument, ServiceUnavailable};
+use ErrorCode::{AuthFailed, Internal, InvalidArgument};
 
 type Case = (
     &'static str,
@@ -491,6 +491,7 @@ fn whatever_a_server_says_in_clear_text() {
 mod under_tls {
     use super::fake::{Identity, Scram};
     use super::*;
+    use ErrorCode::ServiceUnavailable;
     use std::sync::OnceLock;
 
     fn identity() -> &'static Identity {

@@ -74,6 +74,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (
         "redis/lua/acquire.lua",
         &[
+            "return {-3, now}",
             "return {0, lock.expiresAtMs - now,",
             "return {1, lock.fence, lock.expiresAtMs}",
             "return {1, fence, expires}",
@@ -87,6 +88,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (
         "redis/lua/extend.lua",
         &[
+            "return {-3, now}",
             "return -1 end",
             "return 0 end",
             "return -2",

@@ -23,6 +23,9 @@ const IDLE: Duration = Duration::from_secs(10);
 /// A lookup that has run longer may be hung: the next caller of its name starts another.
 const STALE: Duration = Duration::from_secs(10);
 
+/// How many addresses of a name are used. Who answers for the name decides how many it has, and each would be connected to.
+const MAX_ADDRESSES: usize = 64;
+
 type Answer = Result<Vec<SocketAddr>, String>;
 type Lookup = Box<dyn Fn(&str) -> Answer + Send + Sync>;
 
@@ -213,7 +216,10 @@ impl Resolver {
             };
             state.running.push((Instant::now(), Arc::clone(&ticket)));
             drop(state);
-            let answer = (self.lookup)(&ticket.host);
+            let mut answer = (self.lookup)(&ticket.host);
+            if let Ok(found) = &mut answer {
+                found.truncate(MAX_ADDRESSES);
+            }
             state = self.state.lock();
             state.running.retain(|(_, t)| !Arc::ptr_eq(t, &ticket));
             ticket.state.lock().answer = Some(answer);

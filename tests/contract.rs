@@ -743,44 +743,6 @@ fn a_store_says_what_it_is<S: Store>() {
     );
 }
 
-/// No script and no SQL may carry a tolerance of its own: the one constant is handed to them.
-#[test]
-fn no_script_carries_a_tolerance() {
-    let mut seen = 0;
-    let mut folders = vec![std::path::PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src")];
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).expect("the sources") {
-            let path = entry.expect("an entry").path();
-            if path.is_dir() {
-                folders.push(path);
-                continue;
-            }
-            let script = path.extension().is_some_and(|e| e == "lua" || e == "sql")
-                || path.ends_with("sql.rs");
-            if !script {
-                continue;
-            }
-            seen += 1;
-            let text = std::fs::read_to_string(&path).expect("a script");
-            for (n, line) in text.lines().enumerate() {
-                let code = line.split("--").next().unwrap_or_default();
-                // A factor of a thousand turns seconds into milliseconds; added or subtracted it would be a tolerance.
-                let bare: String = code
-                    .chars()
-                    .filter(|c| !c.is_whitespace() && *c != '_')
-                    .collect();
-                for bad in ["+1000", "-1000", "+2000", "-2000", "+1000.", "-1000."] {
-                    let tolerant = bare.match_indices(bad).any(|(at, _)| {
-                        !bare[at + bad.len()..].starts_with(|c: char| c.is_ascii_digit())
-                    });
-                    assert!(!tolerant, "{}:{}: {line}", path.display(), n + 1);
-                }
-            }
-        }
-    }
-    assert!(seen > 0, "there are scripts to look at");
-}
-
 macro_rules! contract {
     ($name:ident, $store:ty) => {
         contract!($name, $store;

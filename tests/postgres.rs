@@ -144,26 +144,6 @@ fn the_servers_clock_decides_with_the_one_tolerance() {
 }
 
 #[test]
-fn no_sql_carries_a_tolerance_of_its_own() {
-    for text in [
-        include_str!("../src/postgres/functions.sql"),
-        include_str!("../src/postgres/sql.rs"),
-    ] {
-        let numbers: Vec<&str> = text
-            .split(|c: char| !c.is_ascii_alphanumeric())
-            .filter(|w| w.len() >= 4 && w.bytes().all(|b| b.is_ascii_digit()))
-            .collect();
-        // The only one turns seconds into milliseconds.
-        assert!(numbers.iter().all(|n| *n == "1000"), "{numbers:?}");
-        assert_eq!(
-            text.matches("1000").count(),
-            text.matches("OPERATOR(pg_catalog.*) 1000)").count()
-        );
-        assert!(!text.contains("now()") && !text.to_lowercase().contains("current_timestamp"));
-    }
-}
-
-#[test]
 fn keys_are_plain_data() {
     let server = Server::shared();
     let store = set_up(&server, "keys");

@@ -272,13 +272,39 @@ fn tls() {
             "127.0.0.1",
             "sslmode=disable&channel_binding=require".to_owned(),
             &none,
-            ErrorCode::AuthFailed,
+            ErrorCode::InvalidArgument,
         ),
     ] {
         let error = ask(&url(host, &more), options).expect_err(&more);
         assert_eq!(error.code(), code, "{more}: {error}");
         assert!(!error.to_string().contains("sesame"));
     }
+    // A cancel goes under TLS too, and ends the query.
+    let options = none
+        .clone()
+        .schema("s")
+        .operation_timeout(Duration::from_secs(60));
+    let store = PostgresBackend::open(&url("localhost", "sslmode=require"), &options);
+    let store = store.expect("a store");
+    let mut blocker = server.session();
+    blocker.run("BEGIN; SELECT pg_advisory_xact_lock(hashtext('held'))");
+    let token = CancelToken::new();
+    std::thread::scope(|scope| {
+        let call = scope.spawn(|| {
+            let ttl = Ttl::new(Duration::from_secs(30)).expect("a ttl");
+            let (name, id) = (Key::new("held"), LockId::random());
+            let (name, id) = (name.expect("a key"), id.expect("an id"));
+            store.acquire(&name, &id, ttl, Some(&token))
+        });
+        server.wait_until_waiting("s", 1);
+        token.cancel();
+        let error = call.join().expect("a thread").expect_err("cancelled");
+        assert_eq!(error.code(), ErrorCode::Aborted, "{error}");
+    });
+    support::wait_for("the query ends before what it waits for", || {
+        (server.waiting("s") == 0).then_some(())
+    });
+    drop(blocker);
     // Under TLS a password may be said aloud.
     let aloud = format!(
         "postgres://password:sesame@localhost:{}/postgres?sslmode=require",

@@ -140,6 +140,97 @@ fn stronger_durability_is_not_weakened() {
     }
 }
 
+/// A commit that is refused may still have been made: a session is ended while its commit, which is on the disk, waits for a
+/// standby. Whoever takes that for "not applied" leaves a lock that nobody holds.
+#[test]
+fn a_commit_that_fails_may_have_been_made() {
+    let server = Server::start(&[
+        "synchronous_standby_names=nobody",
+        "synchronous_commit=local",
+    ]);
+    let admin = set_up(&server, "s");
+    server.sql("CREATE ROLE waits LOGIN SUPERUSER; ALTER ROLE waits SET synchronous_commit = on");
+    let pooler = Disguise::start(&server);
+    let options = options("s").operation_timeout(Duration::from_secs(60));
+    let end_the_commit = || {
+        wait_for("a commit waits for the standby", || {
+            let ended = server.sql(
+                "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE wait_event = 'SyncRep'",
+            );
+            (ended == "1").then_some(())
+        });
+    };
+    for (n, url) in [server.url_of("waits"), pooler.url_of("waits")]
+        .iter()
+        .enumerate()
+    {
+        let store = open(url, &options);
+        let name = key(&format!("verb {n}"));
+        let mine = id();
+        std::thread::scope(|scope| {
+            let call = scope.spawn(|| store.acquire(&name, &mine, ttl(600_000), None));
+            end_the_commit();
+            let error = call.join().expect("a thread").expect_err("terminated");
+            assert_eq!(error.code(), ErrorCode::ServiceUnavailable, "{error}");
+            assert!(error.may_have_applied(), "{url}: {error}");
+        });
+        // It was: the lock is there, and its id releases it.
+        assert!(admin.is_locked(&name, None).expect("an answer"));
+        assert!(admin.release(&mine, None).expect("an answer").is_released());
+
+        let grant = take(&admin, &format!("extend {n}"));
+        std::thread::scope(|scope| {
+            let call = scope.spawn(|| store.extend(&grant.lock_id, ttl(900_000), None));
+            end_the_commit();
+            let error = call.join().expect("a thread").expect_err("terminated");
+            assert!(error.may_have_applied(), "{url}: {error}");
+        });
+        let found = admin.find(LookupBy::LockId(&grant.lock_id), None);
+        let found = found.expect("an answer").expect("a lock");
+        assert!(found.expires_at_ms > grant.expires_at_ms + 600_000);
+
+        // A client undoes what it cannot know: the lock does not stay until its lease ends.
+        let client = Client::open_with(url, &options).expect("a client");
+        let name = format!("client {n}");
+        let lease = LockOptions::new().ttl(Duration::from_secs(600));
+        std::thread::scope(|scope| {
+            let call = scope.spawn(|| client.try_lock_with(&name, &lease).map(drop));
+            end_the_commit();
+            let error = call.join().expect("a thread").expect_err("terminated");
+            assert_eq!(error.code(), ErrorCode::ServiceUnavailable, "{error}");
+        });
+        wait_for("the lock is given back", || {
+            (!admin.is_locked(&key(&name), None).expect("an answer")).then_some(())
+        });
+    }
+}
+
+/// A commit that the server itself takes back: a deferred trigger refuses. Nothing is there, and nothing is claimed.
+#[test]
+fn a_commit_that_is_refused_is_not_taken_for_an_answer() {
+    let server = Server::shared();
+    let store = set_up(&server, "deferred");
+    server.sql(
+        "SET search_path = deferred; CREATE FUNCTION no() RETURNS trigger LANGUAGE plpgsql AS \
+         $$ BEGIN RAISE EXCEPTION 'not today'; END $$; \
+         CREATE CONSTRAINT TRIGGER no AFTER INSERT ON syncguard_locks DEFERRABLE INITIALLY DEFERRED FOR EACH ROW \
+         EXECUTE FUNCTION no()",
+    );
+    let pooler = Disguise::start(&server);
+    let options = options("deferred").operation_timeout(Duration::from_secs(60));
+    for url in [server.url(), pooler.url()] {
+        let refused = open(&url, &options);
+        let outcome = refused.acquire(&key("k"), &id(), ttl(60_000), None);
+        let error = outcome.expect_err("refused");
+        assert_eq!(error.code(), ErrorCode::Internal, "{error}");
+        assert!(error.may_have_applied(), "{url}: {error}");
+        // The session is as good as before.
+        assert!(!refused.is_locked(&key("k"), None).expect("an answer"));
+    }
+    server.sql("DROP TRIGGER no ON deferred.syncguard_locks");
+    assert_eq!(take(&store, "k").fence.get(), 1);
+}
+
 #[test]
 fn fences_survive_crashes() {
     // The writer of the log sleeps: what was not flushed by its own commit is lost with the processes.

@@ -15,6 +15,9 @@ use crate::limits::Limits;
 
 const BEGIN_WRITE: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
 const BEGIN_READ: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY";
+/// Fails in any session but that of the process $1: what is prepared behind it is prepared there and nowhere else.
+const STILL_OURS: &str = "SELECT 1 OPERATOR(pg_catalog./) \
+    (pg_catalog.pg_backend_pid()::pg_catalog.int8 OPERATOR(pg_catalog.=) $1)::pg_catalog.int4";
 /// The functions' plans stay with the session: one made while the table was small would read all of it when it is not.
 const NO_SEQSCAN: &str = "SET LOCAL enable_seqscan = off";
 
@@ -50,26 +53,33 @@ impl Connection {
             return Ok(None);
         };
         let mut out = BytesMut::with_capacity(512);
+        let mut before = 0;
         let wanted = ServerLimit::of(limits)?;
         let limit = own.limit_ms.filter(|set| wanted.allows(*set));
         if limit.is_none() {
+            // Taken back if what follows fails.
             let set = format!("SET statement_timeout = {}", wanted.ms);
             statement(&mut out, &set, &[])?;
+            before += 1;
         }
         let known = own.prepared.contains(&call.name);
+        let name = format!("{}_{:016x}", call.name, own.mark);
         if !known {
-            prepare(&mut out, call.name, &call.text, params)?;
+            statement(&mut out, STILL_OURS, &[Param::Int8(self.process().into())])?;
+            before += 1;
+            prepare(&mut out, &name, &call.text, params)?;
         }
-        execute(&mut out, call.name, params)?;
+        execute(&mut out, &name, params)?;
         frontend::sync(&mut out);
 
-        let answer = self.exchange(&out, Form::Implicit, limits)?;
+        let answer = self.exchange(&out, Form::Implicit { before }, limits)?;
         if answer.stale {
             self.own = None;
+            self.changed_hands |= answer.elsewhere;
         }
         if let Some(own) = &mut self.own {
             // A prepared statement outlives the rollback, a setting does not.
-            if !known && answer.parsed == 1 + usize::from(limit.is_none()) {
+            if !known && answer.parsed == 1 + before {
                 own.prepared.push(call.name);
             }
             if answer.refusal.is_none() {
@@ -95,14 +105,14 @@ impl Connection {
         params: &[Param<'_>],
         limits: &Limits<'_>,
     ) -> Result<Vec<Row>, LockError> {
-        self.transact_with(mode, None, sql, params, limits)
+        self.transact_with(mode, &[], sql, params, limits)
     }
 
-    /// The same, with another setting for the transaction.
+    /// The same, with other settings for the transaction.
     pub(crate) fn transact_with(
         &mut self,
         mode: Mode,
-        setting: Option<&str>,
+        settings: &[&str],
         sql: &str,
         params: &[Param<'_>],
         limits: &Limits<'_>,
@@ -120,7 +130,7 @@ impl Connection {
             statement(&mut out, &format!("SET LOCAL lock_timeout = {ms}"), &[])?;
             statement(&mut out, NO_SEQSCAN, &[])?;
         }
-        if let Some(setting) = setting {
+        for setting in settings {
             statement(&mut out, setting, &[])?;
         }
         statement(&mut out, sql, params)?;

@@ -6,12 +6,12 @@ use bytes::BytesMut;
 use postgres_protocol::message::backend::Message;
 use postgres_protocol::message::frontend;
 
-use super::error::{Refusal, Stage, garbled};
-use super::startup::CancelKey;
+use super::error::{Refusal, Stage, garbled, too_long};
+use super::startup::{CancelKey, Way};
 use super::wire::{Channel, Param, Row, statement, unsendable};
 use crate::error::{ErrorCode, LockError};
+use crate::lease::random_bits;
 use crate::limits::Limits;
-use crate::net::{Endpoint, Socket};
 use crate::process::Owner;
 use crate::threads;
 
@@ -37,24 +37,29 @@ pub(super) enum Form {
     Step,
     /// A transaction's statements up to a `Sync`, then the simple query `COMMIT`.
     Block,
-    /// Statements up to the `Sync` that commits them.
-    Implicit,
+    /// Statements up to the `Sync` that commits them. The last one counts; so many come before it.
+    Implicit { before: usize },
 }
 
 /// A session with nothing in flight. Dropping it closes the socket and sends nothing.
 pub(crate) struct Connection {
     channel: Channel,
-    endpoint: Endpoint,
+    way: Way,
     key: CancelKey,
     /// Whether the last exchange came to its end with no transaction open.
     pub(super) usable: bool,
     /// What the session keeps between calls, if it is ours alone.
     pub(super) own: Option<Own>,
+    /// Whether a call reached another session than the first one did.
+    pub(super) changed_hands: bool,
 }
 
 /// What was set and prepared in a session that no pooler gives to others.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Own {
+    /// Part of the names of its prepared statements. A pooler that shows a process of the server looks like the server: a
+    /// statement with this name is known only in the session in which this client has prepared it.
+    pub(super) mark: u64,
     /// Names of prepared statements.
     pub(super) prepared: Vec<&'static str>,
     /// The session's `statement_timeout`, if we have set it.
@@ -67,10 +72,14 @@ pub(super) struct Answer {
     pub(super) refusal: Option<LockError>,
     /// The refusal was about a prepared statement, and nothing was done.
     pub(super) stale: bool,
+    /// The refusal was that this is another session, and nothing was done.
+    pub(super) elsewhere: bool,
     /// A warning while committing: the server gave up waiting for its standbys.
     pub(super) weakened: bool,
     /// How many statements were prepared, with a name or without.
     pub(super) parsed: usize,
+    /// How many statements came to their end.
+    completed: usize,
     /// Whether the last command was a `COMMIT` that committed.
     pub(super) committed: bool,
     stage: Stage,
@@ -78,13 +87,14 @@ pub(super) struct Answer {
 }
 
 impl Connection {
-    pub(crate) fn new(channel: Channel, endpoint: Endpoint, key: CancelKey) -> Self {
+    pub(crate) fn new(channel: Channel, way: Way, key: CancelKey) -> Self {
         Self {
             channel,
-            endpoint,
+            way,
             key,
             usable: true,
             own: None,
+            changed_hands: false,
         }
     }
 
@@ -95,7 +105,21 @@ impl Connection {
 
     /// From now on the session keeps what is set and prepared in it. Only for one that was seen to be the server's own.
     pub(crate) fn own(&mut self) {
-        self.own = Some(Own::default());
+        self.own = Some(Own {
+            mark: random_bits(),
+            prepared: Vec::new(),
+            limit_ms: None,
+        });
+    }
+
+    /// Whether the session is taken for the server's own.
+    pub(crate) fn is_own(&self) -> bool {
+        self.own.is_some()
+    }
+
+    /// Whether it was, and then a call reached another session: a pooler is in between.
+    pub(crate) fn changed_hands(&self) -> bool {
+        self.changed_hands
     }
 
     /// The server's process, as it named itself.
@@ -105,6 +129,7 @@ impl Connection {
 
     /// Waits for a message that nobody asked for.
     pub(crate) fn receive(&mut self, limits: &Limits<'_>) -> Result<Message, LockError> {
+        self.channel.expect_answer();
         self.channel.receive(limits)
     }
 
@@ -169,26 +194,35 @@ impl Connection {
             rows: Vec::new(),
             refusal: None,
             stale: false,
+            elsewhere: false,
             weakened: false,
             parsed: 0,
+            completed: 0,
             committed: false,
             stage: Stage::Body,
             status: 0,
         };
+        self.channel.expect_answer();
         for _ in 0..MAX_MESSAGES {
             match self.channel.receive(limits)? {
                 Message::DataRow(body) => answer.rows.push(Row::read(&body)?),
                 Message::CommandComplete(body) => {
                     let tag = body.tag().map_err(|_| garbled())?;
                     answer.committed = tag == "COMMIT";
-                    if form == Form::Implicit && tag != "SET" {
-                        answer.stage = Stage::Commit;
+                    if let Form::Implicit { before } = form {
+                        if answer.completed < before {
+                            answer.rows.clear();
+                        } else {
+                            answer.stage = Stage::Commit;
+                        }
+                        answer.completed += 1;
                     }
                 }
                 Message::ErrorResponse(body) => {
                     let refusal = Refusal::read(body.fields()).map_err(|_| garbled())?;
                     let fatal = refusal.is_fatal();
                     answer.stale |= answer.stage == Stage::Body && refusal.is_stale();
+                    answer.elsewhere |= answer.stale && refusal.is_elsewhere();
                     let refusal = refusal.into_error(answer.stage);
                     if fatal {
                         // The first refusal is the reason; the server ends the session with this one.
@@ -218,23 +252,24 @@ impl Connection {
                 _ => return Err(garbled()),
             }
         }
-        Err(garbled())
+        Err(too_long())
     }
 
     /// Asks the server to stop what this session does, without waiting for it: a query that still waits for a lock would
-    /// otherwise be granted one that nobody wants. Best effort, on a connection of its own as the protocol has it.
+    /// otherwise be granted one that nobody wants. Best effort, on a connection of its own as the protocol has it. The key that
+    /// cancels goes under TLS if the session does; if that takes too long, nothing is sent.
     fn give_up(&self) {
         if self.key.process == 0 {
             return;
         }
-        let endpoint = self.endpoint.clone();
+        let way = self.way.clone();
         let mut out = BytesMut::new();
         frontend::cancel_request(self.key.process, self.key.secret, &mut out);
         let owner = Owner::current();
         // Without a thread to spare the server's own time limit does it.
         let _ = threads::spawn("syncguard-cancel", move || {
             if let Ok(limits) = Limits::enter(owner, CANCEL_WITHIN, None)
-                && let Ok(mut socket) = Socket::connect(&endpoint, &limits)
+                && let Ok(mut socket) = way.connect(&limits)
                 && socket.write_all(&out, &limits).is_ok()
             {
                 // The server closes when it has passed the request on.

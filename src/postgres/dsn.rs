@@ -25,6 +25,8 @@ pub(crate) struct Dsn {
     pub(crate) connect_timeout: Option<Duration>,
     /// Whether a server that cannot write is passed over.
     pub(crate) writable_only: bool,
+    /// Whether the caller says that a pooler is in between.
+    pub(crate) pooler: bool,
 }
 
 /// How much TLS is asked for.
@@ -60,6 +62,7 @@ struct Raw {
     binding: Option<String>,
     connect_timeout: Option<String>,
     target: Option<String>,
+    pooler: Option<String>,
 }
 
 impl Dsn {
@@ -107,6 +110,7 @@ impl Raw {
             "channel_binding" => &mut self.binding,
             "connect_timeout" => &mut self.connect_timeout,
             "target_session_attrs" => &mut self.target,
+            "pooler" => &mut self.pooler,
             "options" => {
                 return Err(LockError::invalid(
                     "the option \"options\" is not supported: session settings do not survive a pooler, and the ones that matter are set for every transaction",
@@ -156,6 +160,21 @@ impl Raw {
                 "sslmode asks for TLS, which a unix socket does not have",
             ));
         }
+        let binding = match self.binding.as_deref() {
+            None | Some("prefer") => Binding::Prefer,
+            Some("disable") => Binding::Disable,
+            Some("require") => Binding::Require,
+            Some(_) => return Err(one_of("channel_binding", "disable, prefer, require")),
+        };
+        if binding == Binding::Require
+            && (cfg!(not(feature = "tls"))
+                || ssl == SslMode::Disable
+                || hosts.iter().any(|h| matches!(h, Endpoint::Unix(_))))
+        {
+            return Err(LockError::invalid(
+                "channel_binding=require needs TLS, which sslmode=disable, a unix socket and a build without the feature \"tls\" do not have",
+            ));
+        }
         Ok(Dsn {
             hosts,
             password: self.password,
@@ -169,12 +188,7 @@ impl Raw {
                 .unwrap_or_else(|| DEFAULT_APPLICATION.to_owned()),
             ssl,
             root_cert: self.root_cert.map(PathBuf::from),
-            binding: match self.binding.as_deref() {
-                None | Some("prefer") => Binding::Prefer,
-                Some("disable") => Binding::Disable,
-                Some("require") => Binding::Require,
-                Some(_) => return Err(one_of("channel_binding", "disable, prefer, require")),
-            },
+            binding,
             connect_timeout: match self.connect_timeout.as_deref().map(str::parse::<u32>) {
                 None | Some(Ok(0)) => None,
                 Some(Ok(seconds)) => Some(Duration::from_secs(seconds.into())),
@@ -190,6 +204,11 @@ impl Raw {
                 Some(_) => {
                     return Err(one_of("target_session_attrs", "any, read-write, primary"));
                 }
+            },
+            pooler: match self.pooler.as_deref() {
+                None | Some("auto") => false,
+                Some("yes") => true,
+                Some(_) => return Err(one_of("pooler", "auto, yes")),
             },
         })
     }

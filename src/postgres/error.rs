@@ -51,7 +51,13 @@ impl Refusal {
 
     /// Whether it is about a prepared statement that is gone, was there already, or whose result would have another type.
     pub(crate) fn is_stale(&self) -> bool {
-        matches!(self.code.as_str(), "26000" | "42P05" | "0A000")
+        self.is_elsewhere() || matches!(self.code.as_str(), "42P05" | "0A000")
+    }
+
+    /// Whether it says that this is not the session in which the statement was prepared: there is none of this name, or
+    /// `STILL_OURS` has divided by zero.
+    pub(crate) fn is_elsewhere(&self) -> bool {
+        matches!(self.code.as_str(), "26000" | "22012")
     }
 
     /// The library's error for it.
@@ -142,6 +148,11 @@ impl Refusal {
             },
         }
     }
+}
+
+/// An answer larger than any of ours. The connection is dropped.
+pub(crate) fn too_long() -> LockError {
+    LockError::internal("the server sent far more than an answer to our question can have")
 }
 
 /// A reply that does not follow the protocol. The connection is dropped.

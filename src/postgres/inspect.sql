@@ -1,9 +1,14 @@
--- What is wrong with the tables and functions, one row each: (kind, text). Run with search_path = pg_catalog.
--- $1 schema, $2 lock table, $3 fence table, $4 $5 $6 names and $7 $8 $9 bodies of the functions.
-WITH rel AS (
-  SELECT s.role, s.name, c.oid, c.relkind, c.relpersistence, c.relrowsecurity,
+-- What is wrong with the tables and functions, one row each: (kind, text). Run with search_path = pg_catalog, pg_temp.
+-- $1 schema, $2 lock table, $3 fence table, $4 the functions as JSON: name, body, inputs, parameters (sql.rs writes both lists).
+-- A trusted role can do what it likes with the locks anyway: a superuser, this session's role, the owner of the schema.
+WITH trusted AS MATERIALIZED (
+  SELECT r.oid FROM pg_roles r LEFT JOIN pg_namespace n ON n.nspname = $1
+  WHERE r.rolsuper OR r.rolname = current_user OR pg_has_role(r.oid, n.nspowner, 'MEMBER')
+), rel AS MATERIALIZED (
+  SELECT s.role, s.name, c.oid, c.relowner, c.relkind, c.relpersistence, c.relrowsecurity OR c.relforcerowsecurity AS hides_rows,
     EXISTS (SELECT FROM pg_rewrite w WHERE w.ev_class = c.oid) AS has_rules,
-    EXISTS (SELECT FROM pg_trigger g WHERE g.tgrelid = c.oid AND NOT g.tgisinternal) AS has_triggers,
+    -- A foreign key has triggers too, on both tables.
+    EXISTS (SELECT FROM pg_trigger g WHERE g.tgrelid = c.oid) AS has_triggers,
     EXISTS (SELECT FROM pg_inherits i WHERE c.oid IN (i.inhrelid, i.inhparent)) AS inherits
   FROM (VALUES ('locks', $2), ('fences', $3)) AS s(role, name)
   LEFT JOIN pg_namespace n ON n.nspname = $1
@@ -17,11 +22,58 @@ WITH rel AS (
     ) AS w(role, name, type, filled) ON w.role = rel.role
   LEFT JOIN pg_attribute a ON a.attrelid = rel.oid AND a.attname = w.name AND a.attnum > 0 AND NOT a.attisdropped
   WHERE rel.relkind = 'r'
-), fn AS (
-  SELECT w.name, w.body, p.oid, p.prosrc
-  FROM (VALUES ($4, $7), ($5, $8), ($6, $9)) AS w(name, body)
-  LEFT JOIN pg_namespace n ON n.nspname = $1
-  LEFT JOIN pg_proc p ON p.pronamespace = n.oid AND p.proname = w.name
+), named AS MATERIALIZED (
+  SELECT w.name, w.body, w.inputs, w.parameters, p.*
+  FROM json_to_recordset($4::json) AS w(name text, body text, inputs text, parameters text)
+  JOIN pg_namespace n ON n.nspname = $1
+  JOIN pg_proc p ON p.pronamespace = n.oid AND p.proname = w.name
+), fn AS MATERIALIZED (
+  -- The one function that a call with these inputs reaches: others of the same name do not matter.
+  SELECT w.name, p.oid, p.proowner,
+    p.prosrc = p.body AND l.lanname = 'plpgsql' AND p.prokind = 'f' AND p.provolatile = 'v' AND p.proconfig IS NULL
+      AND NOT p.prosecdef AND NOT p.proretset AND NOT p.proisstrict AND (p.parameters = (
+        SELECT string_agg(concat_ws(' ', a.mode, a.name, tn.nspname || '.' || t.typname), ', ' ORDER BY a.place)
+        FROM unnest(p.proallargtypes, p.proargmodes, p.proargnames) WITH ORDINALITY AS a(type, mode, name, place)
+        JOIN pg_type t ON t.oid = a.type JOIN pg_namespace tn ON tn.oid = t.typnamespace)) IS TRUE AS is_ours
+  FROM json_to_recordset($4::json) AS w(name text)
+  LEFT JOIN named p ON p.name = w.name AND p.inputs = (
+    SELECT string_agg(tn.nspname || '.' || t.typname, ', ' ORDER BY a.place)
+    FROM unnest(p.proargtypes::oid[]) WITH ORDINALITY AS a(type, place)
+    JOIN pg_type t ON t.oid = a.type JOIN pg_namespace tn ON tn.oid = t.typnamespace)
+  LEFT JOIN pg_language l ON l.oid = p.prolang
+), part AS MATERIALIZED (
+  SELECT rel.name, rel.relowner, 'pg_class'::regclass::oid AS class, rel.oid FROM rel
+  UNION ALL
+  SELECT rel.name, rel.relowner, 'pg_class'::regclass, i.indexrelid FROM rel JOIN pg_index i ON i.indrelid = rel.oid
+  UNION ALL
+  SELECT rel.name, rel.relowner, 'pg_attrdef'::regclass, f.oid FROM rel JOIN pg_attrdef f ON f.adrelid = rel.oid
+  UNION ALL
+  SELECT rel.name, rel.relowner, 'pg_constraint'::regclass, c.oid FROM rel JOIN pg_constraint c ON c.conrelid = rel.oid
+), used AS MATERIALIZED (
+  -- What defaults, constraints, indexes and column types of a table use. Postgres notes nothing down that is its own.
+  SELECT part.name, part.relowner, d.refclassid AS class, d.refobjid AS oid
+  FROM part JOIN pg_depend d ON d.classid = part.class AND d.objid = part.oid
+), foreign_code AS (
+  SELECT used.name, o.owner
+  FROM used JOIN LATERAL (
+    SELECT p.proowner FROM pg_proc p WHERE used.class = 'pg_proc'::regclass AND p.oid = used.oid
+    UNION ALL
+    SELECT unnest(ARRAY[r.oprowner, p.proowner]) FROM pg_operator r LEFT JOIN pg_proc p ON p.oid = r.oprcode
+      WHERE used.class = 'pg_operator'::regclass AND r.oid = used.oid
+    UNION ALL
+    SELECT t.typowner FROM pg_type t WHERE used.class = 'pg_type'::regclass AND t.oid = used.oid
+    UNION ALL
+    SELECT c.opcowner FROM pg_opclass c WHERE used.class = 'pg_opclass'::regclass AND c.oid = used.oid
+    UNION ALL
+    SELECT f.opfowner FROM pg_opfamily f WHERE used.class = 'pg_opfamily'::regclass AND f.oid = used.oid
+  ) AS o(owner) ON true
+  WHERE o.owner <> used.relowner AND o.owner NOT IN (SELECT oid FROM trusted)
+), stranger AS MATERIALIZED (
+  SELECT role, name, relowner AS owner,
+    -- A role that made all of it is one that sets up for others.
+    NOT EXISTS (SELECT FROM rel o WHERE o.relowner IS DISTINCT FROM rel.relowner)
+      AND NOT EXISTS (SELECT FROM fn WHERE fn.proowner IS DISTINCT FROM rel.relowner) AS owns_all
+  FROM rel WHERE relkind = 'r' AND relowner NOT IN (SELECT oid FROM trusted)
 )
 SELECT 'no-schema', format('there is no schema "%s"', $1) WHERE NOT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)
 UNION ALL
@@ -32,13 +84,19 @@ UNION ALL
 SELECT 'wrong', format('table "%s" is UNLOGGED or temporary: a crash would empty it and repeat fences', name)
   FROM rel WHERE relkind = 'r' AND relpersistence <> 'p'
 UNION ALL
-SELECT 'wrong', format('table "%s" has triggers', name) FROM rel WHERE relkind = 'r' AND has_triggers
+SELECT 'wrong', format('table "%s" belongs to the role "%s", which owns neither the schema nor all of the tables and functions', name, pg_get_userbyid(owner))
+  FROM stranger WHERE NOT owns_all
+UNION ALL
+SELECT DISTINCT 'wrong', format('table "%s" has a default, a constraint, an index or a column that runs code of the role "%s"', name, pg_get_userbyid(owner))
+  FROM foreign_code
+UNION ALL
+SELECT 'wrong', format('table "%s" has triggers or foreign keys', name) FROM rel WHERE relkind = 'r' AND has_triggers
 UNION ALL
 SELECT 'wrong', format('table "%s" has rules', name) FROM rel WHERE relkind = 'r' AND has_rules
 UNION ALL
 SELECT 'wrong', format('table "%s" takes part in inheritance or partitioning', name) FROM rel WHERE relkind = 'r' AND inherits
 UNION ALL
-SELECT 'wrong', format('table "%s" has row-level security, which hides locks', name) FROM rel WHERE relkind = 'r' AND relrowsecurity
+SELECT 'wrong', format('table "%s" has row-level security, which hides locks', name) FROM rel WHERE relkind = 'r' AND hides_rows
 UNION ALL
 SELECT 'wrong', format('table "%s" lacks the column %s', rel, name) FROM col WHERE attnum IS NULL
 UNION ALL
@@ -66,8 +124,13 @@ SELECT 'no-expiry-index', format('table "%s" has no index on expires_at_ms: purg
 UNION ALL
 SELECT 'no-function', format('there is no function "%s"', name) FROM fn WHERE oid IS NULL
 UNION ALL
-SELECT 'changed-function', format('function "%s" is not the one of this library', name)
-  FROM fn GROUP BY name HAVING count(oid) > 0 AND NOT bool_or(prosrc = body)
+SELECT 'changed-function', format('function "%s" is not the one of this library', name) FROM fn WHERE oid IS NOT NULL AND NOT is_ours
+UNION ALL
+SELECT 'foreign-function', format('function "%s" belongs to the role "%s", which owns neither the schema nor the tables, and would run with our rights', name, pg_get_userbyid(proowner))
+  FROM fn WHERE proowner NOT IN (SELECT oid FROM trusted) AND NOT EXISTS (SELECT FROM rel WHERE relowner = proowner AND role = 'locks')
+UNION ALL
+SELECT DISTINCT 'foreign-function', format('another function "%s" has default or variadic parameters, which can make a call ambiguous', name)
+  FROM named WHERE (pronargdefaults > 0 OR provariadic <> 0) AND oid NOT IN (SELECT oid FROM fn WHERE oid IS NOT NULL)
 UNION ALL
 SELECT 'denied', format('EXECUTE on function "%s"', name) FROM fn WHERE NOT has_function_privilege(oid, 'EXECUTE')
 UNION ALL
@@ -77,6 +140,9 @@ SELECT 'denied', format('%s on table "%s"', w.right, rel.name)
   FROM rel JOIN (VALUES ('locks', 'SELECT'), ('locks', 'INSERT'), ('locks', 'UPDATE'), ('locks', 'DELETE'),
       ('fences', 'SELECT'), ('fences', 'INSERT'), ('fences', 'UPDATE')) AS w(role, "right") ON w.role = rel.role
   WHERE rel.relkind = 'r' AND NOT has_table_privilege(rel.oid, w.right)
+UNION ALL
+SELECT DISTINCT 'unsafe', format('the role "%s" owns the tables and functions but not the schema "%s": it can grant and steal every lock; if it is not the role that set them up, drop them', pg_get_userbyid(owner), $1)
+  FROM stranger WHERE owns_all
 UNION ALL
 SELECT 'standby', 'the server is a standby' WHERE pg_is_in_recovery()
 UNION ALL

@@ -63,7 +63,7 @@ impl PostgresBackend {
     ///
     /// Options: `sslmode` (`disable`, `prefer`, `require`, `verify-ca`, `verify-full`; default `prefer`), `sslrootcert`,
     /// `channel_binding`, `application_name`, `connect_timeout` (seconds), `target_session_attrs` (`any`, `read-write`,
-    /// `primary`), `host` (also a directory with a unix socket), `port`, `user`, `password`, `dbname`. Several hosts are
+    /// `primary`), `pooler` (`auto`, `yes`), `host` (also a directory with a unix socket), `port`, `user`, `password`, `dbname`. Several hosts are
     /// tried in order.
     ///
     /// # Errors

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::connection::{Connection, Mode};
@@ -28,6 +29,8 @@ pub(crate) struct Sessions {
     sql: OnceLock<Sql>,
     pool: Pool<Connection>,
     connect_timeout: Duration,
+    /// Whether a pooler is in between, as far as is known: then no session is ever taken for our own.
+    pooled: AtomicBool,
 }
 
 pub(crate) fn table_names(options: &ClientOptions) -> Result<TableNames, LockError> {
@@ -50,6 +53,7 @@ impl Sessions {
             #[cfg(feature = "tls")]
             tls: tls(&dsn, options),
             connect_timeout: dsn.connect_timeout.unwrap_or(options.connect_timeout),
+            pooled: AtomicBool::new(dsn.pooler),
             dsn,
             names,
             sql,
@@ -70,6 +74,9 @@ impl Sessions {
             .map_err(LockError::nothing_applied)?;
         let sql = self.sql.get().ok_or_else(no_schema)?;
         let result = call(&mut connection, sql);
+        if connection.changed_hands() {
+            self.pooled.store(true, Ordering::Relaxed);
+        }
         // A server that cannot serve, a standby for one, is asked for no more: the next call looks for a better one.
         let unfit = matches!(&result, Err(e) if e.code() == ErrorCode::ServiceUnavailable);
         if connection.is_clean() && !unfit {
@@ -115,18 +122,20 @@ impl Sessions {
         endpoint: &Endpoint,
         limits: &Limits<'_>,
     ) -> Result<Connection, LockError> {
-        let (channel, key) = startup::session(
+        let (channel, way, key) = startup::session(
             &self.dsn,
             #[cfg(feature = "tls")]
             &self.tls,
             endpoint,
             limits,
         )?;
-        let mut connection = Connection::new(channel, endpoint.clone(), key);
-        let about = [
-            Param::Text(&self.names.lock),
-            Param::Int8(connection.process().into()),
-        ];
+        let mut connection = Connection::new(channel, way, key);
+        // No process has this number: nothing is set for the session.
+        let process = match self.pooled.load(Ordering::Relaxed) {
+            true => -1,
+            false => connection.process().into(),
+        };
+        let about = [Param::Text(&self.names.lock), Param::Int8(process)];
         let rows = connection.transact(Mode::Read, GREET, &about, limits)?;
         let row = rows.first().ok_or_else(garbled)?;
         if self.dsn.writable_only && row.bool(0)? {

@@ -11,7 +11,19 @@ use crate::limits::Limits;
 /// Held by whoever sets up, in the key space of two numbers, which no lock uses: creating one thing twice at the same time
 /// fails on the catalog's own indexes, `IF NOT EXISTS` or not.
 const SETUP_LOCK: &str = "SELECT pg_catalog.pg_advisory_xact_lock(1937337955, 1)";
-const PLAIN_PATH: &str = "SET LOCAL search_path = pg_catalog";
+/// Temporary tables come last. Not named they would come first, and an earlier user of a pooled session may have left some.
+const PLAIN_PATH: &str = "SET LOCAL search_path = pg_catalog, pg_temp";
+/// Where scans are turned off, the estimated cost of any plan is so large that it would be compiled, for seconds.
+const NO_JIT: &str = "SET LOCAL jit = off";
+
+/// The kinds of findings that `setup_schema` mends.
+const MISSING: [&str; 5] = [
+    "no-schema",
+    "no-locks",
+    "no-fences",
+    "no-function",
+    "changed-function",
+];
 
 /// What `inspect.sql` found.
 struct Findings(Vec<(String, String)>);
@@ -50,6 +62,13 @@ impl Findings {
         if self.has("old") {
             return Err(LockError::invalid(join(&["old"])));
         }
+        if self.has("foreign-function") {
+            return Err(LockError::invalid(format!(
+                "{} in schema {}: drop it, then call setup_schema()",
+                join(&["foreign-function"]),
+                quote(&sql.schema)
+            )));
+        }
         if self.has("wrong") {
             return Err(LockError::invalid(format!(
                 "the tables in schema {} cannot hold locks: {}. Name other tables, or repair these",
@@ -71,20 +90,20 @@ impl Findings {
     }
 }
 
-fn inspect_params<'a>(sql: &'a Sql, names: &'a TableNames) -> [Param<'a>; 9] {
-    let [a, b, c] = &sql.functions;
-    [
-        &sql.schema,
-        &names.lock,
-        &names.fence,
-        &a.name,
-        &b.name,
-        &c.name,
-        &a.body,
-        &b.body,
-        &c.body,
-    ]
-    .map(|text| Param::Text(text))
+/// Runs `inspect.sql` in a transaction that is open.
+fn inspect(
+    connection: &mut Connection,
+    sql: &Sql,
+    names: &TableNames,
+    limits: &Limits<'_>,
+) -> Result<Findings, LockError> {
+    let functions = sql.expected_functions();
+    let params = inspect_params(sql, names, &functions);
+    Findings::read(&connection.query(sql.inspect(), &params, limits)?)
+}
+
+fn inspect_params<'a>(sql: &'a Sql, names: &'a TableNames, functions: &'a str) -> [Param<'a>; 4] {
+    [&sql.schema, &names.lock, &names.fence, functions].map(Param::Text)
 }
 
 /// Looks at everything in one trip and writes nothing. Answers what is not safe but works.
@@ -94,23 +113,16 @@ pub(crate) fn check(
     names: &TableNames,
     limits: &Limits<'_>,
 ) -> Result<Vec<String>, LockError> {
+    let functions = sql.expected_functions();
     let rows = connection.transact_with(
         Mode::Read,
-        Some(PLAIN_PATH),
+        &[PLAIN_PATH, NO_JIT],
         sql.inspect(),
-        &inspect_params(sql, names),
+        &inspect_params(sql, names, &functions),
         limits,
     )?;
     let findings = Findings::read(&rows)?;
-    let missing: Vec<_> = findings
-        .of(&[
-            "no-schema",
-            "no-locks",
-            "no-fences",
-            "no-function",
-            "changed-function",
-        ])
-        .collect();
+    let missing: Vec<_> = findings.of(&MISSING).collect();
     findings.refuse(sql)?;
     if !missing.is_empty() {
         return Err(LockError::invalid(format!(
@@ -137,13 +149,12 @@ pub(crate) fn create(
     connection.script(
         &format!(
             "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL statement_timeout = {ms}; SET LOCAL lock_timeout = {ms}; \
-             {PLAIN_PATH}; SET LOCAL default_tablespace = ''; \
+             {PLAIN_PATH}; {NO_JIT}; SET LOCAL default_tablespace = ''; \
              SET LOCAL default_table_access_method = heap; {SETUP_LOCK}"
         ),
         limits,
     )?;
-    let rows = connection.query(sql.inspect(), &inspect_params(sql, names), limits)?;
-    let findings = Findings::read(&rows)?;
+    let findings = inspect(connection, sql, names, limits)?;
     findings.refuse(sql)?;
     let mut script = Vec::new();
     if findings.has("no-schema") {
@@ -161,8 +172,20 @@ pub(crate) fn create(
     if findings.has("no-function") || findings.has("changed-function") {
         script.extend(sql.functions.iter().map(|f| f.create.clone()));
     }
-    script.push("COMMIT".to_owned());
-    connection.script(&script.join(";\n"), limits)
+    if !script.is_empty() {
+        connection.script(&script.join(";\n"), limits)?;
+        // Somebody else may have created a function meanwhile: to replace it changes its body, not its owner.
+        let findings = inspect(connection, sql, names, limits)?;
+        findings.refuse(sql)?;
+        if let Some(still) = findings.of(&MISSING).next() {
+            return Err(LockError::invalid(format!(
+                "{still} in schema {}, and it cannot be replaced: drop it, then call setup_schema()",
+                quote(&sql.schema)
+            ))
+            .nothing_applied());
+        }
+    }
+    connection.script("COMMIT", limits)
 }
 
 /// All of it for an empty database, to be read and run by people.

@@ -13,6 +13,8 @@ const INSPECT: &str = include_str!("inspect.sql");
 const SEPARATOR: &str = "\n----\n";
 /// What stands around a body in functions.sql.
 const BODY: &str = "$syncguard$";
+/// What stands before the parameters of a function there, and behind them.
+const PARAMETERS: (&str, &str) = ("@(", ")\nLANGUAGE");
 
 /// The first words to a session: whether it is a standby's; the table's schema, as the connection's search_path finds it, else
 /// where a new table would go; whether the process that runs this is $2, the one the start-up named. If so, no pooler is in
@@ -62,13 +64,88 @@ pub(crate) struct Sql {
     pub(crate) functions: [Function; 3],
 }
 
-/// A function that `setup_schema` creates.
+/// A function that `setup_schema` creates. Everything but its name is read from functions.sql.
 #[derive(Debug)]
 pub(crate) struct Function {
     pub(crate) name: String,
     pub(crate) create: String,
     /// The body, as the catalog shows it.
-    pub(crate) body: String,
+    body: String,
+    /// The types of what it is called with.
+    inputs: Vec<String>,
+    /// Mode, name and type of every parameter, as inspect.sql writes them: `i p_key pg_catalog.text, …`.
+    parameters: String,
+}
+
+impl Function {
+    /// `template` is its part of functions.sql; `fill` puts the names in.
+    fn new(name: String, template: &str, fill: impl Fn(&str) -> String) -> Self {
+        let mut parts = template.split(BODY);
+        let mut part = || parts.next().unwrap_or_default();
+        let (head, body) = (part(), fill(part()));
+        let tag = dollar_tag(&body);
+        let (inputs, parameters) = parameters(head);
+        Self {
+            name,
+            create: format!("{}{tag}{body}{tag}", fill(head)),
+            body,
+            inputs,
+            parameters,
+        }
+    }
+
+    /// A call that reaches this function and no other of the same name: every parameter has its exact type.
+    fn call(&self, schema: &str) -> String {
+        let inputs = self.inputs.iter().enumerate();
+        let params: Vec<_> = inputs.map(|(n, t)| format!("${}::{t}", n + 1)).collect();
+        format!(
+            "SELECT {}.{}({})",
+            quote(schema),
+            quote(&self.name),
+            params.join(", ")
+        )
+    }
+}
+
+/// The types of the inputs, and all parameters with mode, name and type.
+fn parameters(head: &str) -> (Vec<String>, String) {
+    let list = head
+        .split_once(PARAMETERS.0)
+        .and_then(|(_, rest)| rest.split_once(PARAMETERS.1))
+        .map_or("", |(list, _)| list);
+    let (mut inputs, mut all) = (Vec::new(), Vec::new());
+    for parameter in list.split(',').map(str::trim) {
+        match parameter.strip_prefix("OUT ") {
+            Some(output) => all.push(format!("o {output}")),
+            None => {
+                all.push(format!("i {parameter}"));
+                let (_, type_) = parameter.split_once(' ').unwrap_or_default();
+                inputs.push(type_.to_owned());
+            }
+        }
+    }
+    (inputs, all.join(", "))
+}
+
+/// What may stand around `body`: a name in it may look like the end of it.
+fn dollar_tag(body: &str) -> String {
+    let mut tag = BODY.to_owned();
+    let mut n = 0u32;
+    while body.contains(&tag) {
+        n += 1;
+        tag = format!("$syncguard{n}$");
+    }
+    tag
+}
+
+/// Puts texts in the place of the words between at signs. In one go: a name may hold such a word.
+fn fill(template: &str, words: &[(&str, &str)]) -> String {
+    let mut out = String::with_capacity(template.len() + 256);
+    for (n, part) in template.split('@').enumerate() {
+        let word = words.iter().find(|(word, _)| n % 2 == 1 && *word == part);
+        out.push_str(word.map_or(part, |(_, text)| text));
+    }
+    out
 }
 
 impl Sql {
@@ -78,32 +155,30 @@ impl Sql {
         let function_names =
             ["acquire", "extend", "release"].map(|verb| function_name(verb, names));
         let channel = channel(schema, names);
-        let render = |template: &str| {
-            template
-                .replace("@CHANNEL@", &channel)
-                .replace("@LOCKS@", &locks)
-                .replace("@FENCES@", &fences)
-                .replace("@ACQUIRE@", &q(&function_names[0]))
-                .replace("@EXTEND@", &q(&function_names[1]))
-                .replace("@RELEASE@", &q(&function_names[2]))
-                .replace(
-                    "@LOCK_ID_INDEX@",
-                    &quote(&format!("idx_{}_lock_id", names.lock)),
-                )
-                .replace(
-                    "@EXPIRES_INDEX@",
-                    &quote(&format!("idx_{}_expires", names.lock)),
-                )
-        };
+        let [acquire, extend, release] = function_names.clone().map(|name| q(&name));
+        let words = [
+            ("CHANNEL", channel.as_str()),
+            ("LOCKS", &locks),
+            ("FENCES", &fences),
+            ("ACQUIRE", &acquire),
+            ("EXTEND", &extend),
+            ("RELEASE", &release),
+            (
+                "LOCK_ID_INDEX",
+                &quote(&format!("idx_{}_lock_id", names.lock)),
+            ),
+            (
+                "EXPIRES_INDEX",
+                &quote(&format!("idx_{}_expires", names.lock)),
+            ),
+        ];
+        let render = |template: &str| fill(template, &words);
         let mut tables = SCHEMA.split(SEPARATOR).map(render);
         let mut table = || tables.next().unwrap_or_default();
         let (create_locks, create_expiry_index, create_fences) = (table(), table(), table());
-        let mut creates = FUNCTIONS.split(SEPARATOR).map(render);
-        let functions = function_names.clone().map(|name| {
-            let create = creates.next().unwrap_or_default();
-            let body = create.split(BODY).nth(1).unwrap_or_default().to_owned();
-            Function { name, create, body }
-        });
+        let mut templates = FUNCTIONS.split(SEPARATOR);
+        let functions = function_names
+            .map(|name| Function::new(name, templates.next().unwrap_or_default(), render));
         let row = format!(
             "SELECT t.lock_id, t.fence, t.expires_at_ms, t.acquired_at_ms, t.user_key, {NOW_MS} FROM {locks} t"
         );
@@ -111,15 +186,15 @@ impl Sql {
             schema: schema.to_owned(),
             acquire: Call {
                 name: "syncguard_acquire",
-                text: format!("SELECT {}($1,$2,$3,$4,$5,$6,$7)", q(&function_names[0])),
+                text: functions[0].call(schema),
             },
             extend: Call {
                 name: "syncguard_extend",
-                text: format!("SELECT {}($1,$2,$3)", q(&function_names[1])),
+                text: functions[1].call(schema),
             },
             release: Call {
                 name: "syncguard_release",
-                text: format!("SELECT {}($1,$2)", q(&function_names[2])),
+                text: functions[2].call(schema),
             },
             listen: format!("LISTEN {}", quote(&channel)),
             watch: format!(
@@ -151,6 +226,19 @@ impl Sql {
 
     pub(crate) fn inspect(&self) -> &'static str {
         INSPECT
+    }
+
+    /// What inspect.sql compares the functions with, as JSON.
+    pub(crate) fn expected_functions(&self) -> String {
+        let all = self.functions.iter().map(|f| {
+            serde_json::json!({
+                "name": f.name,
+                "body": f.body,
+                "inputs": f.inputs.join(", "),
+                "parameters": f.parameters,
+            })
+        });
+        serde_json::Value::Array(all.collect()).to_string()
     }
 }
 
@@ -235,6 +323,44 @@ mod tests {
                 .iter()
                 .all(|f| f.create.contains(&f.body) && f.body.len() > 100)
         );
+    }
+
+    #[test]
+    fn a_call_names_the_types_that_the_function_has() {
+        let sql = Sql::new("s", &names(DEFAULT_TABLE, DEFAULT_FENCE_TABLE));
+        let release = &sql.functions[2];
+        assert_eq!(
+            release.parameters,
+            "i p_lock_id pg_catalog.text, i p_tolerance_ms pg_catalog.int8, o o_found pg_catalog.bool, o o_released pg_catalog.bool"
+        );
+        assert_eq!(
+            sql.release.text,
+            r#"SELECT "s"."syncguard_v1_release"($1::pg_catalog.text, $2::pg_catalog.int8)"#
+        );
+        for function in &sql.functions {
+            assert!(!function.inputs.is_empty() && !function.inputs.contains(&String::new()));
+        }
+    }
+
+    #[test]
+    fn no_name_ends_a_body_or_is_filled_in_again() {
+        for schema in [
+            "a$syncguard$b",
+            "$syncguard1$$syncguard$",
+            "@FENCES@",
+            "@ACQUIRE@(",
+            "a@b",
+        ] {
+            let sql = Sql::new(schema, &names(DEFAULT_TABLE, DEFAULT_FENCE_TABLE));
+            for f in &sql.functions {
+                let (_, tagged) = f.create.split_once("AS $").expect("a quoted body");
+                let tag = format!("${}$", tagged.split_once('$').expect("a tag").0);
+                let parts: Vec<_> = f.create.rsplitn(3, &tag).collect();
+                assert_eq!(parts[..2], ["", f.body.as_str()], "{schema}");
+                assert!(f.body.contains(&quote(schema)), "{schema}");
+                assert!(!f.body.contains(&tag), "{schema}");
+            }
+        }
     }
 
     #[test]

@@ -23,10 +23,33 @@ const MAX_SCRAM_ROUNDS: u32 = 1_000_000;
 const STRANGER: &str = "it may be no Postgres server";
 
 /// What cancels a query of a session.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct CancelKey {
     pub(crate) process: i32,
     pub(crate) secret: i32,
+}
+
+/// How a session is reached: a request to cancel its query goes the same way.
+#[derive(Clone)]
+pub(crate) struct Way {
+    endpoint: Endpoint,
+    /// Set if the session is under TLS.
+    #[cfg(feature = "tls")]
+    tls: Option<crate::tls::Tls>,
+}
+
+impl Way {
+    /// A new connection the same way. If the session is under TLS, so is this one, or it fails.
+    pub(crate) fn connect(&self, limits: &Limits<'_>) -> Result<Socket, LockError> {
+        #[cfg_attr(not(feature = "tls"), allow(unused_mut))]
+        let mut socket = Socket::connect(&self.endpoint, limits)?;
+        #[cfg(feature = "tls")]
+        if let (Some(tls), Endpoint::Tcp { host, .. }) = (&self.tls, &self.endpoint) {
+            ask_for_tls(SslMode::Require, &mut socket, limits)?;
+            socket.encrypt(tls, host, limits)?;
+        }
+        Ok(socket)
+    }
 }
 
 /// Connects and authenticates. Nothing of the caller's was sent if it fails.
@@ -35,11 +58,11 @@ pub(crate) fn session(
     #[cfg(feature = "tls")] tls: &crate::tls::Tls,
     endpoint: &Endpoint,
     limits: &Limits<'_>,
-) -> Result<(Channel, CancelKey), LockError> {
+) -> Result<(Channel, Way, CancelKey), LockError> {
     let mut socket = Socket::connect(endpoint, limits)?;
     let encrypted = match endpoint {
         Endpoint::Tcp { host, .. } if dsn.ssl > SslMode::Disable && cfg!(feature = "tls") => {
-            let accepted = ask_for_tls(dsn, &mut socket, limits)?;
+            let accepted = ask_for_tls(dsn.ssl, &mut socket, limits)?;
             #[cfg(feature = "tls")]
             if accepted {
                 socket.encrypt(tls, host, limits)?;
@@ -49,6 +72,17 @@ pub(crate) fn session(
         }
         _ => false,
     };
+    // Without TLS there is nothing to bind to: not even the user's name is sent.
+    if dsn.binding == Binding::Require && !encrypted {
+        return Err(denied(
+            "channel_binding=require needs TLS, and this connection has none",
+        ));
+    }
+    let way = Way {
+        endpoint: endpoint.clone(),
+        #[cfg(feature = "tls")]
+        tls: encrypted.then(|| tls.clone()),
+    };
     let mut session = Session {
         dsn,
         channel: Channel::new(socket),
@@ -56,10 +90,10 @@ pub(crate) fn session(
         private: encrypted || matches!(endpoint, Endpoint::Unix(_)) || dsn.ssl == SslMode::Disable,
     };
     let key = session.log_in(limits).map_err(LockError::nothing_applied)?;
-    Ok((session.channel, key))
+    Ok((session.channel, way, key))
 }
 
-fn ask_for_tls(dsn: &Dsn, socket: &mut Socket, limits: &Limits<'_>) -> Result<bool, LockError> {
+fn ask_for_tls(ssl: SslMode, socket: &mut Socket, limits: &Limits<'_>) -> Result<bool, LockError> {
     let mut out = BytesMut::new();
     frontend::ssl_request(&mut out);
     socket
@@ -72,7 +106,7 @@ fn ask_for_tls(dsn: &Dsn, socket: &mut Socket, limits: &Limits<'_>) -> Result<bo
         .map_err(|e| e.nothing_applied().if_silent(STRANGER))?;
     match answer[0] {
         b'S' => Ok(true),
-        b'N' if dsn.ssl == SslMode::Prefer => Ok(false),
+        b'N' if ssl == SslMode::Prefer => Ok(false),
         b'N' => Err(LockError::unavailable(
             "the server does not speak TLS, and sslmode asks for it",
         )
@@ -87,6 +121,17 @@ struct Session<'a> {
     private: bool,
 }
 
+/// How far the server has come in letting us in. It only moves forward.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Progress {
+    /// It has asked for nothing yet.
+    Greeted,
+    /// Its one request was answered.
+    Answered,
+    /// It let us in.
+    Admitted,
+}
+
 impl Session<'_> {
     fn log_in(&mut self, limits: &Limits<'_>) -> Result<CancelKey, LockError> {
         let mut out = BytesMut::new();
@@ -98,42 +143,95 @@ impl Session<'_> {
         ];
         frontend::startup_message(parameters, &mut out).map_err(unsendable)?;
         self.channel.send(&out, limits)?;
-        let mut key = None;
-        let (mut bound, mut heard) = (false, false);
-        loop {
-            let message = self
-                .next(limits)
-                .map_err(|e| if heard { e } else { e.if_silent(STRANGER) })?;
-            heard = true;
-            match message {
-                Message::AuthenticationOk => {
+        self.authenticate(limits)?;
+        self.greeting(limits)
+    }
+
+    /// Answers the server's request, if it has one, up to its consent. A server that asks twice, or goes on without
+    /// consent, is no Postgres server.
+    fn authenticate(&mut self, limits: &Limits<'_>) -> Result<(), LockError> {
+        let mut progress = Progress::Greeted;
+        let mut bound = false;
+        while progress != Progress::Admitted {
+            let message = self.next(limits).map_err(|e| match progress {
+                Progress::Greeted => e.if_silent(STRANGER),
+                _ => e,
+            })?;
+            progress = match (message, progress) {
+                (Message::AuthenticationOk, _) => {
                     if self.dsn.binding == Binding::Require && !bound {
                         return Err(denied(
                             "channel_binding=require, and the server did not ask for it",
                         ));
                     }
+                    Progress::Admitted
                 }
-                Message::AuthenticationCleartextPassword => {
-                    if !self.private {
-                        return Err(denied(
-                            "the server asks for the password in the clear; use sslmode=require, or sslmode=disable if the network is yours",
-                        ));
-                    }
-                    let password = self.password()?.as_bytes().to_vec();
-                    self.answer(limits, |out| frontend::password_message(&password, out))?;
+                (request, Progress::Greeted) => {
+                    bound = self.answer_request(&request, limits)?;
+                    Progress::Answered
                 }
-                Message::AuthenticationMd5Password(body) => {
-                    let hash = md5_hash(
-                        self.dsn.user.as_bytes(),
-                        self.password()?.as_bytes(),
-                        body.salt(),
-                    );
-                    self.answer(limits, |out| {
-                        frontend::password_message(hash.as_bytes(), out)
-                    })?;
+                _ => return Err(garbled()),
+            };
+        }
+        Ok(())
+    }
+
+    /// Answers a request for a proof. Says whether the proof was tied to the TLS channel.
+    fn answer_request(
+        &mut self,
+        request: &Message,
+        limits: &Limits<'_>,
+    ) -> Result<bool, LockError> {
+        // Decided before anything is answered: afterwards a password would be gone.
+        if self.dsn.binding == Binding::Require
+            && matches!(
+                request,
+                Message::AuthenticationCleartextPassword | Message::AuthenticationMd5Password(_)
+            )
+        {
+            return Err(denied(
+                "channel_binding=require, and the server asks for the password without it; nothing was answered",
+            ));
+        }
+        match request {
+            Message::AuthenticationCleartextPassword => {
+                if !self.private {
+                    return Err(denied(
+                        "the server asks for the password in the clear; use sslmode=require, or sslmode=disable if the network is yours",
+                    ));
                 }
-                Message::AuthenticationSasl(body) => bound = self.scram(&body, limits)?,
-                Message::BackendKeyData(body) => {
+                let password = self.password()?.as_bytes().to_vec();
+                self.answer(limits, |out| frontend::password_message(&password, out))?;
+                Ok(false)
+            }
+            Message::AuthenticationMd5Password(body) => {
+                let hash = md5_hash(
+                    self.dsn.user.as_bytes(),
+                    self.password()?.as_bytes(),
+                    body.salt(),
+                );
+                self.answer(limits, |out| {
+                    frontend::password_message(hash.as_bytes(), out)
+                })?;
+                Ok(false)
+            }
+            Message::AuthenticationSasl(body) => self.scram(body, limits),
+            Message::AuthenticationGss
+            | Message::AuthenticationSspi
+            | Message::AuthenticationKerberosV5
+            | Message::AuthenticationScmCredential => Err(denied(
+                "the server asks for Kerberos or SSPI; only trust, password, md5, SCRAM and certificates of the network are known here",
+            )),
+            _ => Err(garbled()),
+        }
+    }
+
+    /// What a server that let us in says about itself, up to its first `ReadyForQuery`.
+    fn greeting(&mut self, limits: &Limits<'_>) -> Result<CancelKey, LockError> {
+        let mut key = None;
+        loop {
+            match self.next(limits)? {
+                Message::BackendKeyData(body) if key.is_none() => {
                     key = Some(CancelKey {
                         process: body.process_id(),
                         secret: body.secret_key(),
@@ -154,14 +252,6 @@ impl Session<'_> {
                         process: 0,
                         secret: 0,
                     }));
-                }
-                Message::AuthenticationGss
-                | Message::AuthenticationSspi
-                | Message::AuthenticationKerberosV5
-                | Message::AuthenticationScmCredential => {
-                    return Err(denied(
-                        "the server asks for Kerberos or SSPI; only trust, password, md5, SCRAM and certificates of the network are known here",
-                    ));
                 }
                 _ => return Err(garbled()),
             }
@@ -194,19 +284,21 @@ impl Session<'_> {
                     "channel_binding=require, and server or connection cannot do it",
                 ));
             }
+            _ if !plain => {
+                return Err(denied(
+                    "the server offers no SASL mechanism that is known here and fits channel_binding",
+                ));
+            }
             Some(_) => (SCRAM_SHA_256, ChannelBinding::unrequested()),
             None => (SCRAM_SHA_256, ChannelBinding::unsupported()),
         };
-        if !plus && !plain {
-            return Err(denied("the server asks for a SASL mechanism unknown here"));
-        }
         let mut scram = ScramSha256::new(self.password()?.as_bytes(), binding);
         self.answer(limits, |out| {
             frontend::sasl_initial_response(mechanism, scram.message(), out)
         })?;
         match self.next(limits)? {
             Message::AuthenticationSaslContinue(body) => {
-                if rounds(body.data()).is_none_or(|n| n > MAX_SCRAM_ROUNDS) {
+                if !rounds(body.data()).is_some_and(|n| (1..=MAX_SCRAM_ROUNDS).contains(&n)) {
                     return Err(garbled());
                 }
                 scram.update(body.data()).map_err(|_| garbled())?;

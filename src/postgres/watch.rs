@@ -16,6 +16,9 @@ use crate::ear::Wire;
 use crate::error::LockError;
 use crate::limits::Limits;
 
+/// The longest hash of a key as the server writes it: a sign and ten digits.
+const MAX_PAYLOAD: usize = 11;
+
 /// A session that listens.
 pub(crate) struct Listener {
     connection: Connection,
@@ -40,7 +43,7 @@ impl Listener {
             limits,
         )?;
         let process = rows.first().ok_or_else(garbled)?.int8(0)?;
-        if process != Some(connection.process().into()) {
+        if !connection.is_own() || process != Some(connection.process().into()) {
             return Err(LockError::invalid(
                 "there is a pooler in between: waiters ask by themselves",
             ));
@@ -82,6 +85,8 @@ impl Wire for Listener {
                 .first()
                 .ok_or_else(garbled)?
                 .text(0)?
+                // A number of 32 bits: anything longer would only fill our memory.
+                .filter(|payload| payload.len() <= MAX_PAYLOAD)
                 .ok_or_else(garbled)?;
             self.keys
                 .entry(payload.to_owned())

@@ -8,13 +8,16 @@ use postgres_protocol::IsNull;
 use postgres_protocol::message::backend::{DataRowBody, Header, Message};
 use postgres_protocol::message::frontend;
 
-use super::error::garbled;
+use super::error::{garbled, too_long};
 use crate::error::LockError;
 use crate::limits::Limits;
 use crate::net::Socket;
 
-/// No message of ours is near it; a length beyond it is garbage or an attack on our memory.
-const MAX_MESSAGE: usize = 1 << 20;
+/// The longest answer, all its messages together. The largest that is expected is that of `check()`, a few kilobytes; more is
+/// garbage or an attack on our memory.
+pub(crate) const MAX_ANSWER: usize = 1 << 20;
+/// The most columns of a row and fields of a record. A NULL takes four bytes on the wire and six times that in memory.
+const MAX_FIELDS: usize = 16;
 const CHUNK: usize = 4096;
 
 const TEXT: u32 = 25;
@@ -85,6 +88,8 @@ pub(crate) fn unsendable(_: impl Sized) -> LockError {
 pub(crate) struct Channel {
     pub(crate) socket: Socket,
     input: BytesMut,
+    /// How many bytes the answer that is being read may still have.
+    allowance: usize,
     /// Where the socket's bytes arrive. Kept: clearing it costs more than all the rest of a message.
     chunk: Box<[u8; CHUNK]>,
 }
@@ -94,6 +99,7 @@ impl Channel {
         Self {
             socket,
             input: BytesMut::with_capacity(CHUNK),
+            allowance: MAX_ANSWER,
             chunk: Box::new([0; CHUNK]),
         }
     }
@@ -102,16 +108,22 @@ impl Channel {
         self.socket.write_all(bytes, limits)
     }
 
-    /// The next message.
+    /// From here on a new answer is read, of at most [`MAX_ANSWER`] bytes.
+    pub(crate) fn expect_answer(&mut self) {
+        self.allowance = MAX_ANSWER;
+    }
+
+    /// The next message of the answer.
     pub(crate) fn receive(&mut self, limits: &Limits<'_>) -> Result<Message, LockError> {
         loop {
-            if let Some(header) = Header::parse(&self.input).map_err(|_| garbled())?
-                && usize::try_from(header.len()).map_or(true, |len| len > MAX_MESSAGE)
-            {
-                return Err(garbled());
-            }
-            if let Some(message) = Message::parse(&mut self.input).map_err(|_| garbled())? {
-                return Ok(message);
+            if let Some(header) = Header::parse(&self.input).map_err(|_| garbled())? {
+                // The length does not count the byte before it.
+                let whole = usize::try_from(header.len()).map_err(|_| garbled())? + 1;
+                let left = self.allowance.checked_sub(whole).ok_or_else(too_long)?;
+                if let Some(message) = Message::parse(&mut self.input).map_err(|_| garbled())? {
+                    self.allowance = left;
+                    return Ok(message);
+                }
             }
             let n = self.socket.read(&mut self.chunk[..], limits)?;
             self.input.extend_from_slice(&self.chunk[..n]);
@@ -132,8 +144,16 @@ pub(crate) struct Row {
 
 impl Row {
     pub(crate) fn read(body: &DataRowBody) -> Result<Self, LockError> {
+        let mut ranges = body.ranges();
+        let mut fields = Vec::new();
+        while let Some(range) = ranges.next().map_err(|_| garbled())? {
+            if fields.len() == MAX_FIELDS {
+                return Err(too_long());
+            }
+            fields.push(range);
+        }
         Ok(Self {
-            fields: body.ranges().collect().map_err(|_| garbled())?,
+            fields,
             bytes: body.buffer_bytes().clone(),
         })
     }
@@ -142,8 +162,11 @@ impl Row {
     pub(crate) fn record(&self) -> Result<Self, LockError> {
         let whole = self.fields.first().cloned().flatten();
         let mut rest = whole.ok_or_else(garbled)?;
-        let count = self.take4(&mut rest)?;
-        let mut fields = Vec::with_capacity(8);
+        let count = usize::try_from(self.take4(&mut rest)?).map_err(|_| garbled())?;
+        if count > MAX_FIELDS {
+            return Err(too_long());
+        }
+        let mut fields = Vec::with_capacity(count);
         for _ in 0..count {
             let _type = self.take4(&mut rest)?;
             let Ok(len) = usize::try_from(self.take4(&mut rest)?) else {

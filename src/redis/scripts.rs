@@ -87,27 +87,4 @@ mod tests {
             "e0e1f9fabfc9d4800c877a703b823ac0578ff8db"
         );
     }
-
-    #[test]
-    fn no_script_carries_a_tolerance_or_a_limit_of_its_own() {
-        let all = Scripts::new();
-        for script in [
-            &all.acquire,
-            &all.release,
-            &all.extend,
-            &all.is_locked,
-            &all.find_by_key,
-            &all.find_by_id,
-            &all.rehearse,
-        ] {
-            // 1000 stands there for the milliseconds of a second and for the rehearsal's own TTL.
-            for line in script.text.lines().filter(|l| l.contains("1000")) {
-                assert!(
-                    line.contains("time[1] * 1000") || line.contains("'PX', 1000"),
-                    "{line}"
-                );
-            }
-            assert!(!script.text.contains("900000000000000") && !script.text.contains("9e14"));
-        }
-    }
 }

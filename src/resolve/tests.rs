@@ -156,3 +156,14 @@ fn a_cancel_ends_the_wait() {
     });
     gate.open();
 }
+
+#[test]
+fn a_name_with_very_many_addresses_is_cut() {
+    let lookup = |_: &str| -> Answer {
+        let all = (0..u16::MAX).map(|n| ([192, 0, 2, 1], n).into());
+        Ok(all.collect())
+    };
+    let resolver = Resolver::new(Box::new(lookup));
+    let found = resolver.resolve("many", &within(AMPLE)).expect("addresses");
+    assert_eq!(found.len(), MAX_ADDRESSES);
+}

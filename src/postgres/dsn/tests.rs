@@ -63,6 +63,7 @@ fn what_is_wrong_is_named_and_secrets_are_not() {
         ("host=h user=app password='hunter2", "quoted"),
         ("host=h user=app password=hunter2 hunter2", "name=value"),
         ("postgres://app:hunter2@h/db?hunter2=x", "malformed"),
+        ("postgres://app:hunter2@h/db?pooler=maybe", "pooler"),
         (
             "postgres://app:hunter2@h/db?target_session_attrs=standby",
             "target_session_attrs",

@@ -51,7 +51,7 @@ func (c *Client) TryLock(ctx context.Context, key string, options ...LockOption)
 		return nil, err
 	}
 	g, failed := w.try(alone)
-	return g, plain(failed)
+	return g, plain(late(w.ctx, failed))
 }
 
 // Do runs work under the lock of key and releases it afterwards, also if work panics. The context given to work ends with ctx, and

@@ -388,6 +388,7 @@ impl Drop for Place {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::error::ErrorCode;
 
     struct Counter(AtomicUsize);
 
@@ -462,9 +463,10 @@ mod tests {
         drop(place);
         // One that failed calls whoever came meanwhile; one that was not granted stands before them.
         let entry = queue.enter(&key).expect("nobody else");
-        let place = queue.join(&key, bell());
+        let third = bell();
+        let place = queue.join(&key, third.clone());
         drop(entry);
-        assert!(place.is_called());
+        assert!(place.is_called() && rung(&third) == 1);
         drop(place);
         let entry = queue.enter(&key).expect("nobody else");
         let place = queue.join(&key, bell());
@@ -472,6 +474,24 @@ mod tests {
         assert!(first.is_first() && first.is_called() && !place.is_first());
         drop((first, place));
         assert!(queue.lines.lock().is_empty() && !queue.is_waited_for(&key));
+    }
+
+    #[test]
+    fn what_one_met_is_known_to_all_in_line() {
+        let queue = Arc::new(Queue::default());
+        let key = Key::new("k").expect("a key");
+        let (first, second) = (queue.join(&key, bell()), queue.join(&key, bell()));
+        assert!(second.known().is_none(), "nobody has asked");
+        first.note(Some(&LockError::unavailable("refused")));
+        assert!(matches!(
+            second.known(),
+            Some(Known::Trouble(e)) if e.message() == "refused" && !e.may_have_applied()
+        ));
+        // A caller's own cancel is not the line's trouble.
+        first.note(Some(&LockError::new(ErrorCode::Aborted, "cancelled")));
+        assert!(matches!(second.known(), Some(Known::Trouble(_))));
+        first.note(None);
+        assert!(matches!(second.known(), Some(Known::Answered)));
     }
 
     #[test]

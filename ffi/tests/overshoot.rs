@@ -18,10 +18,13 @@ mod proxy;
 mod redis;
 #[path = "overshoot/rust.rs"]
 mod rust;
+#[path = "../../tests/support/stopwatch.rs"]
+mod stopwatch;
 mod support;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use callers::{Row, rows};
 use faults::{Fault, Store};
@@ -44,15 +47,15 @@ struct Measured {
 
 impl Measured {
     /// Adds a call that took so long, without the time in which it could not run.
-    fn add(&mut self, took_us: i64, lost_us: i64, bound_ms: u32) {
-        let over = took_us - i64::from(bound_ms) * 1000;
+    fn add(&mut self, took: Duration, lost: Duration, bound_ms: u32) {
+        let bound = Duration::from_millis(bound_ms.into());
+        let ms = |d: Duration| i64::try_from(d.as_millis()).unwrap_or(i64::MAX);
         // Time in which nothing ran excuses what came too late, and no more.
-        let over_ms = if over > 0 {
-            (over - lost_us).max(0)
+        let over_ms = if took > bound {
+            ms((took - bound).saturating_sub(lost))
         } else {
-            over
-        }
-        .div_euclid(1000);
+            -ms(bound - took)
+        };
         self.best_ms = if self.calls == 0 {
             over_ms
         } else {

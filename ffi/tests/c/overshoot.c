@@ -1,69 +1,13 @@
 /* How long calls take while their store is in trouble: overshoot URL CALL CALLERS ACQUIRE_MS OPERATION_MS. Opens a client, prepares the
  * calls while the store is well, and says "ready". After a line on stdin it makes the calls at once, each on a thread of its own, and
  * prints for each what it took and how long its thread or the whole process did not get to run, in microseconds. */
-#include "check.h"
-
-#include <pthread.h>
+#include "stopwatch.h"
 
 #define MOST 64
 
 static syncguard_client *client;
 static syncguard_lock_options options;
 static int64_t acquire_ms, operation_ms;
-
-static int64_t now_us(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
-}
-
-/* How long this thread was ready to run and did not. */
-static int64_t delayed_us(void) {
-  unsigned long long ran = 0, waited = 0;
-  FILE *stat = fopen("/proc/thread-self/schedstat", "r");
-  if (stat != NULL) {
-    if (fscanf(stat, "%llu %llu", &ran, &waited) != 2) {
-      waited = 0;
-    }
-    fclose(stat);
-  }
-  return (int64_t)(waited / 1000);
-}
-
-/* A thread that sleeps for 2 ms at a time: if it wakes up late, the process did not run. The times of that, oldest first. */
-#define STALLS 100000
-static struct {
-  int64_t from, to;
-} stalls[STALLS];
-static int stalls_seen;
-
-static void *metronome(void *unused) {
-  (void)unused;
-  for (int64_t last = now_us();;) {
-    pause_ms(2);
-    int64_t now = now_us();
-    int n = __atomic_load_n(&stalls_seen, __ATOMIC_RELAXED);
-    if (now - last > 4000 && n < STALLS) {
-      stalls[n].from = last + 2000;
-      stalls[n].to = now;
-      __atomic_store_n(&stalls_seen, n + 1, __ATOMIC_RELEASE);
-    }
-    last = now;
-  }
-  return NULL;
-}
-
-/* How much of this time the process did not run. */
-static int64_t stalled_us(int64_t from, int64_t to) {
-  int64_t sum = 0;
-  pause_ms(5); /* the metronome may not have noticed yet */
-  int n = __atomic_load_n(&stalls_seen, __ATOMIC_ACQUIRE);
-  for (int i = 0; i < n; i++) {
-    int64_t begin = stalls[i].from > from ? stalls[i].from : from, end = stalls[i].to < to ? stalls[i].to : to;
-    sum += end > begin ? end - begin : 0;
-  }
-  return sum;
-}
 
 /* One caller. */
 typedef struct {
@@ -200,7 +144,6 @@ static void quiet_warning(void *u, const char *m) { (void)u, (void)m; }
 
 int main(int argc, char **argv) {
   static caller callers[MOST];
-  pthread_t ticking;
   if (argc < 6) {
     return 2;
   }
@@ -238,7 +181,7 @@ int main(int argc, char **argv) {
     CHECK(now_ms() < end);
   }
   syncguard_client_free(well);
-  CHECK(pthread_create(&ticking, NULL, metronome, NULL) == 0);
+  begin_ticking();
   printf("ready\n");
   fflush(stdout);
   CHECK(getchar() != EOF);

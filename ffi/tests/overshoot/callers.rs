@@ -259,7 +259,7 @@ impl Drop for Program {
 }
 
 impl Program {
-    fn end(&mut self) -> Vec<(i64, i64)> {
+    fn end(&mut self) -> Vec<(Duration, Duration)> {
         let begun = Instant::now();
         while self.child.try_wait().expect("our own child").is_none() {
             if begun.elapsed() > HANGS {
@@ -271,7 +271,8 @@ impl Program {
             .iter()
             .filter_map(|line| {
                 let (took, lost) = line.split_once(' ')?;
-                Some((took.parse().ok()?, lost.parse().ok()?))
+                let us = |n: &str| n.parse().ok().map(Duration::from_micros);
+                Some((us(took)?, us(lost)?))
             })
             .collect()
     }

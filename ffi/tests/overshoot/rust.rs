@@ -1,8 +1,9 @@
 //! The calls of Rust.
 
-use std::sync::{Arc, Barrier, Mutex, OnceLock, mpsc};
+use std::sync::{Arc, Barrier, mpsc};
 use std::time::{Duration, Instant};
 
+use crate::stopwatch::Stopwatch;
 use syncguard::{Backend, Client, ClientOptions, Guard, Key, LockId, LockOptions, LookupBy, Ttl};
 
 /// All that do not wait for a lock.
@@ -30,7 +31,7 @@ pub struct RustCalls {
 
 pub struct Running {
     callers: usize,
-    results: mpsc::Receiver<(i64, i64)>,
+    results: mpsc::Receiver<(Duration, Duration)>,
 }
 
 impl RustCalls {
@@ -82,7 +83,6 @@ impl RustCalls {
     }
 
     pub fn go(self, bound_ms: u32) -> Running {
-        metronome();
         let (tell, results) = mpsc::channel();
         let callers = self.guards.len();
         let start = Arc::new(Barrier::new(callers));
@@ -91,13 +91,9 @@ impl RustCalls {
             let (tell, start) = (tell.clone(), Arc::clone(&start));
             std::thread::spawn(move || {
                 start.wait();
-                let (delayed, begun) = (delayed_us(), Instant::now());
+                let watch = Stopwatch::start();
                 let kept = make(&client, call, guard, &options);
-                let ended = Instant::now();
-                let delayed = delayed_us() - delayed;
-                let bound = begun + Duration::from_millis(bound_ms.into());
-                let lost = delayed.max(stalled_us(bound, ended));
-                let took = i64::try_from((ended - begun).as_micros()).unwrap_or(i64::MAX);
+                let (took, lost) = watch.stop_after(Duration::from_millis(bound_ms.into()));
                 let _ = tell.send((took, lost));
                 // A guard's drop would wait for the store.
                 std::mem::forget(kept);
@@ -108,7 +104,7 @@ impl RustCalls {
 }
 
 impl Running {
-    pub fn end(self, limit: Duration) -> Vec<(i64, i64)> {
+    pub fn end(self, limit: Duration) -> Vec<(Duration, Duration)> {
         let end = Instant::now() + limit;
         (0..self.callers)
             .map(|_| {
@@ -154,44 +150,4 @@ fn make(
         _ => panic!("there is no call {call}"),
     }
     guard
-}
-
-/// How long this thread was ready to run and did not, in microseconds.
-fn delayed_us() -> i64 {
-    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    let waited = stat.split(' ').nth(1).and_then(|n| n.parse::<i64>().ok());
-    waited.unwrap_or(0) / 1000
-}
-
-static STALLS: Mutex<Vec<(Instant, Instant)>> = Mutex::new(Vec::new());
-
-/// A thread that sleeps for 2 ms at a time: if it wakes up late, the process did not run.
-fn metronome() {
-    const TICK: Duration = Duration::from_millis(2);
-    static TICKING: OnceLock<()> = OnceLock::new();
-    TICKING.get_or_init(|| {
-        std::thread::spawn(|| {
-            let mut last = Instant::now();
-            loop {
-                std::thread::sleep(TICK);
-                let now = Instant::now();
-                if now - last > TICK * 2 {
-                    STALLS.lock().expect("no panic").push((last + TICK, now));
-                }
-                last = now;
-            }
-        });
-    });
-}
-
-/// How much of this time the process did not run.
-fn stalled_us(from: Instant, to: Instant) -> i64 {
-    // The metronome may not have noticed yet.
-    std::thread::sleep(Duration::from_millis(5));
-    let stalls = STALLS.lock().expect("no panic");
-    let sum: Duration = stalls
-        .iter()
-        .map(|(begin, end)| (*end).min(to).saturating_duration_since((*begin).max(from)))
-        .sum();
-    i64::try_from(sum.as_micros()).unwrap_or(i64::MAX)
 }

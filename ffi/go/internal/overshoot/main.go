@@ -1,6 +1,6 @@
 // How long calls take while their store is in trouble: overshoot URL CALL CALLERS ACQUIRE_MS OPERATION_MS. It opens a client, prepares
 // the calls while the store is well, and says "ready". After a line on stdin it makes the calls at once, each in a goroutine, and prints
-// for each what it took and how long the process did not get to run after the bound, in microseconds.
+// for each what it took and how long it did not get to run, in microseconds.
 package main
 
 import (
@@ -13,47 +13,10 @@ import (
 	"time"
 
 	syncguard "github.com/syncguard/syncguard/ffi/go"
+	"github.com/syncguard/syncguard/ffi/go/internal/stopwatch"
 )
 
 var ctx = context.Background()
-
-// stalls are the times in which the process did not run: a goroutine that sleeps for 2 ms woke up late.
-var stalls struct {
-	sync.Mutex
-	times [][2]time.Time
-}
-
-func metronome() {
-	for last := time.Now(); ; {
-		time.Sleep(2 * time.Millisecond)
-		now := time.Now()
-		if now.Sub(last) > 4*time.Millisecond {
-			stalls.Lock()
-			stalls.times = append(stalls.times, [2]time.Time{last.Add(2 * time.Millisecond), now})
-			stalls.Unlock()
-		}
-		last = now
-	}
-}
-
-func stalled(from, to time.Time) (sum time.Duration) {
-	time.Sleep(5 * time.Millisecond) // the metronome may not have noticed yet
-	stalls.Lock()
-	defer stalls.Unlock()
-	for _, stall := range stalls.times {
-		begin, end := stall[0], stall[1]
-		if begin.Before(from) {
-			begin = from
-		}
-		if end.After(to) {
-			end = to
-		}
-		if end.After(begin) {
-			sum += end.Sub(begin)
-		}
-	}
-	return sum
-}
 
 func main() {
 	if len(os.Args) < 6 {
@@ -128,7 +91,7 @@ func main() {
 		os.Exit(2)
 		return nil
 	}
-	go metronome()
+	stopwatch.Begin()
 	fmt.Println("ready")
 	_, err = bufio.NewReader(os.Stdin).ReadString('\n')
 	must(err)
@@ -139,10 +102,7 @@ func main() {
 		all.Add(1)
 		go func(i int) {
 			defer all.Done()
-			begun := time.Now()
-			_ = make(i)
-			ended := time.Now()
-			results[i] = result{ended.Sub(begun), stalled(begun.Add(bound), ended)}
+			results[i].took, results[i].lost = stopwatch.Time(bound, func() { _ = make(i) })
 		}(i)
 	}
 	all.Wait()

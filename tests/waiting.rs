@@ -4,7 +4,7 @@
 mod passing;
 mod support;
 
-use std::sync::{Arc, Barrier, Mutex};
+use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use passing::Passing;
@@ -475,4 +475,50 @@ fn a_caller_whose_time_is_over_in_line_says_that_the_lock_was_held() {
     assert!(begun.elapsed() >= Duration::from_millis(200));
     drop((guard, place));
     ended(first).expect("the lock");
+}
+
+/// The next in line is told of its turn, however the one before it left: its own delay may be long.
+#[test]
+fn a_turn_is_passed_on_to_the_next() {
+    let store = MemoryBackend::new();
+    let slow = ClientOptions::new().operation_timeout(PATIENCE * 10);
+    let client = Client::with_backend_and(store.clone(), &slow).expect("legal options");
+    let place = || {
+        let (wake, woken) = mpsc::channel();
+        let wake = Mutex::new(wake);
+        let ring = move || drop(wake.lock().expect("no panic").send(()));
+        (client.waiter("k", ring).expect("a place"), woken)
+    };
+    let called = |woken: &mpsc::Receiver<()>| woken.recv_timeout(PATIENCE).is_ok();
+    // From a first attempt that fails.
+    store.once(Verb::Acquire, Fault::Hang);
+    let token = CancelToken::new();
+    let first = {
+        let (client, options) = (client.clone(), patient().cancel(&token));
+        std::thread::spawn(move || client.lock_with("k", &options).map(drop))
+    };
+    eventually("a first attempt", || store.calls(Verb::Acquire) == 1);
+    let (second, woken) = place();
+    assert!(!second.is_first());
+    token.cancel();
+    assert!(called(&woken), "a first attempt that failed");
+    assert!(second.is_first() && ended(first).is_err());
+    // From a place that is left.
+    let (third, woken) = place();
+    drop(second);
+    assert!(called(&woken), "a place that was left");
+    drop(third);
+    // From a first attempt that is granted: the next one is first now, and has the store call it.
+    store.once(Verb::Acquire, Fault::Delay(Duration::from_millis(200)));
+    let before = store.calls(Verb::Acquire);
+    let first = {
+        let client = client.clone();
+        std::thread::spawn(move || client.lock_with("k", &patient()))
+    };
+    eventually("a first attempt", || store.calls(Verb::Acquire) > before);
+    let (second, woken) = place();
+    let guard = ended(first).expect("the lock");
+    assert!(called(&woken), "a first attempt that was granted");
+    assert!(second.is_first());
+    drop((guard, second));
 }

@@ -157,7 +157,9 @@ impl Client {
 
     /// Takes the lock of `key` as `options` say.
     ///
-    /// Returns within the larger of the acquire timeout and the operation timeout, plus a little.
+    /// Returns within the larger of the acquire timeout and the operation timeout, counted from the beginning of the call, plus
+    /// at most 100 ms. A caller that stood in line to the end, and so has not asked the store yet, asks once in what is left of
+    /// that, or within 30 ms.
     ///
     /// # Errors
     /// As [`lock`](Self::lock); `Aborted` if the options' token was cancelled; `InvalidArgument` for a bad option.
@@ -472,7 +474,7 @@ fn out_of_time(place: &Place, error: LockError) -> LockError {
         Some(Known::Trouble(theirs)) => theirs,
         Some(Known::Answered) => LockError::new(
             ErrorCode::AcquisitionTimeout,
-            "the lock was held by somebody else until the wait was over",
+            "the lock was held by somebody else until the wait was over; a caller that waits longer sets acquire_timeout",
         )
         .nothing_applied(),
         None => error,

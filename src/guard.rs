@@ -23,6 +23,7 @@ use crate::queue::Queue;
 use crate::runtime::Runtime;
 use crate::timer::{Alarm, Ticket};
 use crate::undo::Undo;
+use crate::wait::LAST_CHANCE;
 use crate::wake::{Wake, WakeFd};
 
 /// How soon a heartbeat that could not be started is tried again.
@@ -59,6 +60,8 @@ pub struct Guard {
     ticket: Ticket,
     /// The descriptor of [`Guard::lost_fd`], once asked for.
     fd: OnceLock<Arc<WakeFd>>,
+    /// By when the drop ends, if disposing of the guard began before it.
+    dispose_by: OnceLock<Instant>,
 }
 
 /// What a guard shares with its heartbeat and the timer.
@@ -197,6 +200,7 @@ impl Guard {
             held,
             ticket,
             fd: OnceLock::new(),
+            dispose_by: OnceLock::new(),
         })
     }
 
@@ -385,6 +389,18 @@ impl Guard {
         }
     }
 
+    /// Releases within the dispose timeout, for an owner that shares the guard and gives it up. The drop that follows has only
+    /// what is left of that time: an owner that is the last one after all does not wait twice.
+    #[doc(hidden)]
+    pub fn dispose(&self) {
+        if !self.is_inherited() {
+            let limit = *self
+                .dispose_by
+                .get_or_init(|| deadline_after(self.held.bounds.dispose));
+            let _ = guarded(|| self.release_until(None, limit));
+        }
+    }
+
     fn limit(&self, timeout: Duration, cancel: Option<&CancelToken>) -> Instant {
         let own = deadline_after(timeout);
         cancel
@@ -440,7 +456,10 @@ impl Drop for Guard {
         if self.is_inherited() {
             return;
         }
-        let limit = deadline_after(self.held.bounds.dispose);
+        let limit = match self.dispose_by.get() {
+            Some(begun) => (*begun).max(deadline_after(LAST_CHANCE)),
+            None => deadline_after(self.held.bounds.dispose),
+        };
         let answer = guarded(|| self.release_until(None, limit));
         let error = match answer {
             Some(Ok(_)) => return,

@@ -27,9 +27,10 @@ use crate::wake::Wake;
 /// ```
 /// # let dir = tempfile::tempdir()?;
 /// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
+/// use std::time::Duration;
 /// use syncguard::{LockOptions, Turn};
 ///
-/// let options = LockOptions::new();
+/// let options = LockOptions::new().acquire_timeout(Duration::from_secs(60));
 /// let held = client.lock("k")?;
 /// let (wake, woken) = std::sync::mpsc::channel();
 /// let Turn::InLine(waiter) = client.lock_or_wait("k", &options, move || drop(wake.send(())))? else {

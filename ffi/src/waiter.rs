@@ -2,7 +2,6 @@
 
 use std::ffi::{c_char, c_void};
 use std::sync::Arc;
-use std::time::Duration;
 
 use rust_syncguard::{Turn, Waiter};
 
@@ -33,7 +32,6 @@ impl Opaque for syncguard_waiter {
 /// The body of a `syncguard_waiter`.
 pub(crate) struct InLine {
     waiter: Waiter,
-    dispose_timeout: Duration,
     /// After the waiter: the data is finalized when no call can come any more, and not from inside the line.
     _user: Arc<UserData>,
 }
@@ -73,15 +71,13 @@ pub unsafe extern "C" fn syncguard_lock_or_wait(
         let key = call.text("key", key, key_len)?;
         let (options, user) = adopted.options(call)?;
         let woken = UserData::adopt(wake_data, None);
-        let dispose_timeout = opened.dispose_timeout;
         match opened
             .client
             .lock_or_wait(key, &options, woken.wake(wake))?
         {
-            Turn::Held(guard) => out.set(give(Held::new(guard, dispose_timeout, user))),
+            Turn::Held(guard) => out.set(give(Held::new(guard, user))),
             Turn::InLine(waiter) => place.set(give(InLine {
                 waiter,
-                dispose_timeout,
                 _user: woken,
             })),
         }
@@ -117,7 +113,7 @@ pub unsafe extern "C" fn syncguard_waiter_try_lock(
         let Some(guard) = line.waiter.try_lock(&options)? else {
             return Ok(LOCKED);
         };
-        out.set(give(Held::new(guard, line.dispose_timeout, user)));
+        out.set(give(Held::new(guard, user)));
         Ok(OK)
     })
 }
@@ -173,7 +169,6 @@ pub unsafe extern "C" fn syncguard_waiter_new(
         let waiter = opened.client.waiter(key, user.wake(wake))?;
         out.set(give(InLine {
             waiter,
-            dispose_timeout: opened.dispose_timeout,
             _user: user,
         }));
         Ok(OK)

@@ -79,6 +79,12 @@ static void by_itself(caller *c) {
   syncguard_cancel_free(within);
 }
 
+static void *extends(void *data) {
+  caller *c = data;
+  syncguard_guard_extend(c->guard, 30000, NULL, NULL);
+  return NULL;
+}
+
 static void make(caller *c) {
   const char *call = c->call, *id = c->acquired.lock_id;
   int64_t n;
@@ -113,7 +119,7 @@ static void make(caller *c) {
     syncguard_guard_release(c->guard, NULL, NULL);
   } else if (strcmp(call, "guard_extend") == 0) {
     syncguard_guard_extend(c->guard, 30000, NULL, NULL);
-  } else if (strcmp(call, "guard_free") == 0) {
+  } else if (strncmp(call, "guard_free", 10) == 0) {
     syncguard_guard_free(c->guard);
   } else {
     fprintf(stderr, "there is no call %s\n", call);
@@ -123,6 +129,11 @@ static void make(caller *c) {
 
 static void *timed(void *data) {
   caller *c = data;
+  pthread_t beside;
+  if (strcmp(c->call, "guard_free_beside_a_call") == 0) {
+    CHECK(pthread_create(&beside, NULL, extends, c) == 0);
+    pause_ms(30);
+  }
   int64_t delayed = delayed_us(), begun = now_us();
   make(c);
   int64_t ended = now_us();

@@ -75,6 +75,7 @@ pub fn rows() -> Vec<Row> {
                 "guard_release",
                 "guard_extend",
                 "guard_free",
+                "guard_free_beside_a_call",
             ],
         ),
         (
@@ -112,6 +113,9 @@ impl Row {
         match (self.language, self.call) {
             (Language::C, "waiter") => {
                 "C: `syncguard_lock_or_wait`, `syncguard_waiter_try_lock`".to_owned()
+            }
+            (Language::C, "guard_free_beside_a_call") => {
+                "C: `syncguard_guard_free` beside `syncguard_guard_extend`".to_owned()
             }
             (Language::C, call) => format!("C: `syncguard_{call}`"),
             (language, call) => format!("{language:?}: `{call}`"),

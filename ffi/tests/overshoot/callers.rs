@@ -46,6 +46,14 @@ pub fn rows() -> Vec<Row> {
             callers,
         }));
     }
+    // More than there are connections, or slots of Go, and nobody stands in line.
+    for (language, call) in [(Rust, "lock, a key each"), (Go, "Lock, a key each")] {
+        rows.push(Row {
+            language,
+            call,
+            callers: 40,
+        });
+    }
     rows.push(Row {
         language: Rust,
         call: "with_lock",
@@ -124,7 +132,16 @@ impl Row {
 
     /// Whether its bound is that of a wait.
     pub fn waits(&self) -> bool {
-        matches!(self.call, "lock" | "with_lock" | "waiter" | "Lock" | "Do")
+        matches!(
+            self.call,
+            "lock"
+                | "lock, a key each"
+                | "with_lock"
+                | "waiter"
+                | "Lock"
+                | "Lock, a key each"
+                | "Do"
+        )
     }
 
     pub fn prepare(&self, url: &str, acquire_ms: u32, operation_ms: u32) -> Prepared {

@@ -129,6 +129,10 @@ fn make(
     let ttl = Ttl::new(Duration::from_secs(30)).expect("a ttl");
     match call {
         "lock" => guard = client.lock_with("k", options).ok(),
+        "lock, a key each" => {
+            let key = format!("{:?}", std::thread::current().id());
+            guard = client.lock_with(&key, options).ok();
+        }
         "with_lock" => drop(client.with_lock_and("k", options, |_| ())),
         "try_lock" => guard = client.try_lock_with("k", options).ok().flatten(),
         "acquire" => drop(client.acquire(&key(), &id, ttl, None)),

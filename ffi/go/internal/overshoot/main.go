@@ -54,13 +54,16 @@ func main() {
 	waits := syncguard.WithAcquireTimeout(acquire)
 	id := "AAAAAAAAAAAAAAAAAAAAAA"
 	bound := operation
-	if (call == "Lock" || call == "Do") && acquire > operation {
+	if (call == "Lock" || call == "Lock, a key each" || call == "Do") && acquire > operation {
 		bound = acquire
 	}
 	make := func(i int) error {
 		switch call {
 		case "Lock":
 			_, err := client.Lock(ctx, "k", waits)
+			return err
+		case "Lock, a key each":
+			_, err := client.Lock(ctx, fmt.Sprint("k", i), waits)
 			return err
 		case "Do":
 			return client.Do(ctx, "k", func(context.Context, *syncguard.Guard) error { return nil }, waits)

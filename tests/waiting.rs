@@ -486,7 +486,9 @@ fn a_turn_is_passed_on_to_the_next() {
     let place = || {
         let (wake, woken) = mpsc::channel();
         let wake = Mutex::new(wake);
-        let ring = move || drop(wake.lock().expect("no panic").send(()));
+        let ring = move || {
+            let _ = wake.lock().expect("no panic").send(());
+        };
         (client.waiter("k", ring).expect("a place"), woken)
     };
     let called = |woken: &mpsc::Receiver<()>| woken.recv_timeout(PATIENCE).is_ok();

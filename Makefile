@@ -10,7 +10,7 @@ TOOLS := redis-server:redis-server pgbouncer:pgbouncer pg_ctlcluster:postgresql 
 include ffi/ffi.mk
 include benches/bench.mk
 
-.PHONY: demo test lint unit model bench-check torture torture-c go-race go-oldest targets deps
+.PHONY: demo test lint unit model bench-check overshoot torture torture-c go-race go-oldest targets deps
 .DEFAULT_GOAL := demo
 
 demo:
@@ -39,6 +39,10 @@ model:
 # That the bench runs, with our own contenders: its exit status counts, its figures do not.
 bench-check:
 	BENCH_OWN=1 $(MAKE) --no-print-directory bench QUICK=1 BENCH_PROFILE=dev >/dev/null
+
+# Every call under every fault: the tables of docs/bounds.md, how late the worst call came.
+overshoot:
+	SYNCGUARD_OVERSHOOT=1 $(CARGO) test --quiet --package syncguard-ffi --all-features --test overshoot -- --nocapture --test-threads=1
 
 # Hours, and a limit to suit, of what `make test` does in seconds: eight threads, a million cycles each; a million cycles of C, with what they
 # left; the Go tests five times over.

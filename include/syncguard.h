@@ -632,6 +632,17 @@ void syncguard_error_free(struct syncguard_error *err);
 struct syncguard_cancel *syncguard_cancel_new(void);
 
 /**
+ * Makes a token that also bounds the calls it is given to: each ends `timeout_ms` from now at the latest, with NETWORK_TIMEOUT. The
+ * waits of `syncguard_lock` end by then too. For callers that have less time than their operation timeout, such as one that
+ * waits by itself and must be done.
+ *
+ * @param timeout_ms  milliseconds from now; below zero is taken for zero.
+ * @return as for `syncguard_cancel_new`.
+ * Threads: any. No I/O.
+ */
+struct syncguard_cancel *syncguard_cancel_new_timeout(int64_t timeout_ms);
+
+/**
  * Triggers a token, for good, and wakes every call that was given it. Any number of times; NULL is fine.
  * Threads: any. Not from a signal handler: write to a pipe there, or use `signalfd`, and trigger it from a thread.
  */
@@ -1103,13 +1114,18 @@ enum syncguard_status syncguard_lock_or_wait(struct syncguard_client *client,
                                              struct syncguard_error **err);
 
 /**
- * One attempt by a place in line, whatever the options say of waiting. It is made also if the place is not the first, for who must
- * leave and has never asked. Does not free the place: do that once the lock is held.
+ * One attempt by a place in line. It is made also if the place is not the first, for a caller that must leave and has never asked.
+ * Does not free the place: do that once the lock is held.
+ * It ends by the larger of the options' `acquire_timeout_ms` and the operation timeout, counted from when the place was taken. If
+ * that is over, or nearly, it still gets 30 ms. A caller that waits longer than the default 5 s says so in the options; one that
+ * took the place by `syncguard_waiter_new` and waited before that gives a token of `syncguard_cancel_new_timeout` with the rest.
  *
  * @param options  NULL for all defaults.
  * @param out      gets the guard, which belongs to the caller and is freed with `syncguard_guard_free`; NULL unless OK.
  * @param err      NULL, or gets an error below zero.
- * @return OK, it is held; LOCKED, somebody else holds it; below zero as for `syncguard_try_lock`. The options' `user_data` as there.
+ * @return OK, it is held; LOCKED, somebody else holds it; below zero as for `syncguard_try_lock`; if less than half of an operation
+ * timeout was left and the store did not answer in it, the trouble that others in line met, or ACQUISITION_TIMEOUT if they were
+ * answered. The options' `user_data` as for `syncguard_try_lock`.
  * Threads: any. Blocks up to the operation timeout.
  */
 enum syncguard_status syncguard_waiter_try_lock(struct syncguard_waiter *waiter,

@@ -12,7 +12,7 @@ use crate::backend::{
 use crate::callbacks::Hooks;
 use crate::cancel::{CancelToken, deadline_after, deadline_from};
 use crate::diagnostics::StoredLock;
-use crate::error::LockError;
+use crate::error::{ErrorCode, LockError};
 use crate::guard::{Bounds, Guard, Held, LateAcquire};
 use crate::key::Key;
 use crate::lease::{Holder, LockId, Ttl, WARN_FENCE};
@@ -20,11 +20,11 @@ use crate::lifecycle::{Lease, Lifecycle};
 use crate::open::ClientOptions;
 use crate::options::{Checked as CheckedOptions, LockOptions};
 use crate::process::Owner;
-use crate::queue::Queue;
+use crate::queue::{Known, Place, Queue};
 use crate::runtime::Runtime;
 use crate::telemetry::Telemetry;
 use crate::undo::Undo;
-use crate::wait::{Flight, Granted, Wait};
+use crate::wait::{Flight, Granted, LAST_CHANCE, Share, Wait, last_of};
 use crate::waiter::{Turn, Waiter};
 
 /// At most one clean-up per this time, however often `is_locked` is asked.
@@ -169,15 +169,19 @@ impl Client {
 
     /// Takes the lock of `key` as `options` say.
     ///
-    /// Returns within the larger of the acquire timeout and the operation timeout, plus a little.
+    /// Returns within the larger of the acquire timeout and the operation timeout, counted from the beginning of the call, plus
+    /// at most 100 ms. A caller that stood in line to the end, and so has not asked the store yet, asks once in what is left of
+    /// that, or within 30 ms.
     ///
     /// # Errors
     /// As [`lock`](Self::lock); `Aborted` if the options' token was cancelled; `InvalidArgument` for a bad option.
     pub fn lock_with(&self, key: &str, options: &LockOptions) -> Result<Guard, LockError> {
         self.refuse_inherited()?;
         let (key, checked) = (Key::new(key)?, options.checked()?);
-        let granted = Wait::new(self, &key, &checked, options.cancel_token())?.run()?;
-        self.guard(key, granted, &checked, options)
+        let wait = Wait::new(self, &key, &checked, options.cancel_token())?;
+        let last = wait.last();
+        let granted = wait.run()?;
+        self.guard(key, granted, last, &checked, options)
     }
 
     /// Takes the lock of `key` if it is free: one attempt.
@@ -198,27 +202,49 @@ impl Client {
         options: &LockOptions,
     ) -> Result<Option<Guard>, LockError> {
         self.refuse_inherited()?;
-        match self.try_once(Key::new(key)?, options)? {
+        match self.try_once(Key::new(key)?, options, Instant::now(), None)? {
             Tried::Granted(guard) => Ok(Some(guard)),
             Tried::Locked(_) => Ok(None),
         }
     }
 
-    /// One attempt, and who holds the lock.
-    pub(crate) fn try_once(&self, key: Key, options: &LockOptions) -> Result<Tried, LockError> {
+    /// One attempt, and who holds the lock. It has the operation timeout from `begun`; or, from a place in line that was taken
+    /// then, what is left of the whole wait.
+    pub(crate) fn try_once(
+        &self,
+        key: Key,
+        options: &LockOptions,
+        begun: Instant,
+        place: Option<&Place>,
+    ) -> Result<Tried, LockError> {
         let checked = options.checked()?;
         let mut flight = Flight::new(self, &key, checked.ttl, options.cancel_token())?;
-        let now = Instant::now();
-        match flight.attempt(now, deadline_from(now, self.inner.bounds.operation)) {
+        let bounds = &self.inner.bounds;
+        let share = match place {
+            None => Share::whole(begun, deadline_from(begun, bounds.operation)),
+            Some(_) => Share::left(Instant::now(), last_of(begun, &checked, bounds), bounds),
+        };
+        let answer = flight.attempt(share.start, share.limit);
+        match answer {
             Ok(AcquireOutcome::Acquired(grant)) => {
                 self.inner.queue.granted(&key);
                 let granted = flight.granted(grant);
-                let guard = self.guard(key, granted, &checked, options)?;
+                let guard = self.guard(key, granted, share.limit, &checked, options)?;
                 Ok(Tried::Granted(guard))
             }
-            Ok(AcquireOutcome::Locked(holder)) => Ok(Tried::Locked(holder)),
+            Ok(AcquireOutcome::Locked(holder)) => {
+                place.inspect(|place| place.note(None));
+                Ok(Tried::Locked(holder))
+            }
             Err(error) => {
                 flight.undo();
+                let error = match place {
+                    Some(place) if share.excuses(&error) => out_of_time(place, error),
+                    _ => {
+                        place.inspect(|place| place.note(Some(&error)));
+                        error
+                    }
+                };
                 Err(error.for_key(&key))
             }
         }
@@ -301,6 +327,7 @@ impl Client {
         &self,
         key: Key,
         granted: Granted,
+        by: Instant,
         checked: &CheckedOptions,
         options: &LockOptions,
     ) -> Result<Guard, LockError> {
@@ -338,8 +365,10 @@ impl Client {
         Guard::new(Arc::clone(&held)).map_err(|error| {
             // Nobody would notice its loss: give it back at once, and until that is answered.
             let lock_id = held.granted.lock_id;
-            let released = self.bounded(None, |cancel| inner.backend.release(&lock_id, cancel));
-            if released.is_err() {
+            // What the call has left is all that this may take.
+            let limit = by.max(deadline_after(LAST_CHANCE));
+            let token = CancelToken::family(None, Some(limit));
+            if inner.backend.release(&lock_id, Some(&token)).is_err() {
                 self.undo(&held.key, lock_id, checked.ttl, granted.refused_after);
             }
             inner.queue.freed(&held.key);
@@ -498,6 +527,19 @@ impl Client {
                 key.hash()
             ));
         }
+    }
+}
+
+/// The error of a place whose time was over before the store answered: the trouble that the line knows of, if it does.
+fn out_of_time(place: &Place, error: LockError) -> LockError {
+    match place.known() {
+        Some(Known::Trouble(theirs)) => theirs,
+        Some(Known::Answered) => LockError::new(
+            ErrorCode::AcquisitionTimeout,
+            "the lock was held by somebody else until the wait was over; a caller that waits longer sets acquire_timeout",
+        )
+        .nothing_applied(),
+        None => error,
     }
 }
 

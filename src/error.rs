@@ -221,6 +221,11 @@ impl LockError {
         self
     }
 
+    /// The same trouble for a caller that only heard of it: nothing of that caller's was applied.
+    pub(crate) fn retold(&self) -> Self {
+        Self::new(self.code(), self.message()).nothing_applied()
+    }
+
     pub(crate) fn held_by(mut self, holder: Option<Holder>) -> Self {
         self.0.holder = holder;
         self

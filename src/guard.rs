@@ -23,6 +23,7 @@ use crate::queue::Queue;
 use crate::runtime::Runtime;
 use crate::timer::{Alarm, Ticket};
 use crate::undo::Undo;
+use crate::wait::LAST_CHANCE;
 use crate::wake::{Wake, WakeFd};
 
 /// How soon a heartbeat that could not be started is tried again.
@@ -61,6 +62,8 @@ pub struct Guard {
     fd: OnceLock<Arc<WakeFd>>,
     /// The drop has done its work.
     disposed: bool,
+    /// By when the drop ends, if disposing of the guard began before it.
+    dispose_by: OnceLock<Instant>,
 }
 
 /// What a guard shares with its heartbeat and the timer.
@@ -208,6 +211,7 @@ impl Guard {
             ticket,
             fd: OnceLock::new(),
             disposed: false,
+            dispose_by: OnceLock::new(),
         })
     }
 
@@ -427,6 +431,18 @@ impl Guard {
         answer.map(Some).map_err(|e| e.for_key(&held.key))
     }
 
+    /// Releases within the dispose timeout, for an owner that shares the guard and gives it up. The drop that follows has only
+    /// what is left of that time: an owner that is the last one after all does not wait twice.
+    #[doc(hidden)]
+    pub fn dispose(&self) {
+        if !self.is_inherited() {
+            let limit = *self
+                .dispose_by
+                .get_or_init(|| deadline_after(self.held.bounds.dispose));
+            let _ = guarded(|| self.release_until(None, limit));
+        }
+    }
+
     fn limit(&self, timeout: Duration, cancel: Option<&CancelToken>) -> Instant {
         let own = deadline_after(timeout);
         cancel
@@ -483,7 +499,7 @@ impl Guard {
     pub(crate) fn finish(mut self) -> Result<(), LockError> {
         // A guard that was released no longer looks at the clock.
         let lost = self.loss();
-        let answer = self.dispose();
+        let answer = self.release_once();
         match (lost, answer) {
             (Some(why), _) => Err(LockError::lost(why).for_key(&self.held.key)),
             (None, Some(ReleaseOutcome::Absent(_))) => {
@@ -495,11 +511,14 @@ impl Guard {
 
     /// Releases the lock within the dispose timeout, once, and reports what fails. `None` if the store did not answer, or had
     /// answered before.
-    fn dispose(&mut self) -> Option<ReleaseOutcome> {
+    fn release_once(&mut self) -> Option<ReleaseOutcome> {
         if self.is_inherited() || std::mem::replace(&mut self.disposed, true) {
             return None;
         }
-        let limit = deadline_after(self.held.bounds.dispose);
+        let limit = match self.dispose_by.get() {
+            Some(begun) => (*begun).max(deadline_after(LAST_CHANCE)),
+            None => deadline_after(self.held.bounds.dispose),
+        };
         let answer = guarded(|| self.release_until(None, limit));
         let error = match answer {
             Some(Ok(answer)) => return answer,
@@ -526,7 +545,7 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        let _ = self.dispose();
+        let _ = self.release_once();
     }
 }
 

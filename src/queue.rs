@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::backend::{Backend, Watch};
+use crate::error::LockError;
 use crate::key::Key;
 use crate::process::Owner;
 use crate::sync::Mutex;
@@ -34,7 +35,16 @@ struct Line {
     seen: u64,
     /// The number of the last grant to one of this line.
     granted: u64,
+    /// What the last attempt of this line came to.
+    known: Option<Known>,
     watch: Watching,
+}
+
+/// What the attempt of one in line tells the others, who have not asked.
+pub(crate) enum Known {
+    /// The store answered.
+    Answered,
+    Trouble(LockError),
 }
 
 enum Watching {
@@ -107,6 +117,20 @@ impl Queue {
         if let Some(line) = self.lines.lock().get_mut(key) {
             line.seen = line.freed;
             line.granted = self.next_grant();
+            line.known = Some(Known::Answered);
+        }
+    }
+
+    /// An attempt of the line of `key` was answered, or met trouble that may pass.
+    pub(crate) fn note(&self, key: &Key, trouble: Option<&LockError>) {
+        let known = match trouble {
+            None => Known::Answered,
+            Some(trouble) if trouble.code().is_transient() => Known::Trouble(trouble.retold()),
+            // The attempt was at fault, or was cancelled: that says nothing of the others.
+            Some(_) => return,
+        };
+        if let Some(line) = self.lines.lock().get_mut(key) {
+            line.known = Some(known);
         }
     }
 
@@ -208,6 +232,7 @@ impl Entry<'_> {
             line.freed += 1;
         } else {
             line.granted = self.queue.next_grant();
+            line.known = Some(Known::Answered);
         }
         let next = line.first();
         lines.insert(self.key.clone(), line);
@@ -234,6 +259,7 @@ impl Line {
             freed: 1,
             seen: 0,
             granted: 0,
+            known: None,
             watch: Watching::No,
         }
     }
@@ -285,6 +311,20 @@ impl Place {
     /// The attempt was granted.
     pub(crate) fn granted(&self) {
         self.queue.granted(&self.key);
+    }
+
+    /// The attempt was answered, or met `trouble`.
+    pub(crate) fn note(&self, trouble: Option<&LockError>) {
+        self.queue.note(&self.key, trouble);
+    }
+
+    /// What the last attempt of the line came to; `None` if there was none, or it is still under way.
+    pub(crate) fn known(&self) -> Option<Known> {
+        let lines = self.queue.lines.lock();
+        Some(match lines.get(&self.key)?.known.as_ref()? {
+            Known::Answered => Known::Answered,
+            Known::Trouble(trouble) => Known::Trouble(trouble.retold()),
+        })
     }
 
     /// Has the store call the line, if it can and nobody has asked it yet. It calls once when it begins to listen: what was
@@ -348,6 +388,7 @@ impl Drop for Place {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::error::ErrorCode;
 
     struct Counter(AtomicUsize);
 
@@ -422,9 +463,10 @@ mod tests {
         drop(place);
         // One that failed calls whoever came meanwhile; one that was not granted stands before them.
         let entry = queue.enter(&key).expect("nobody else");
-        let place = queue.join(&key, bell());
+        let third = bell();
+        let place = queue.join(&key, third.clone());
         drop(entry);
-        assert!(place.is_called());
+        assert!(place.is_called() && rung(&third) == 1);
         drop(place);
         let entry = queue.enter(&key).expect("nobody else");
         let place = queue.join(&key, bell());
@@ -432,6 +474,24 @@ mod tests {
         assert!(first.is_first() && first.is_called() && !place.is_first());
         drop((first, place));
         assert!(queue.lines.lock().is_empty() && !queue.is_waited_for(&key));
+    }
+
+    #[test]
+    fn what_one_met_is_known_to_all_in_line() {
+        let queue = Arc::new(Queue::default());
+        let key = Key::new("k").expect("a key");
+        let (first, second) = (queue.join(&key, bell()), queue.join(&key, bell()));
+        assert!(second.known().is_none(), "nobody has asked");
+        first.note(Some(&LockError::unavailable("refused")));
+        assert!(matches!(
+            second.known(),
+            Some(Known::Trouble(e)) if e.message() == "refused" && !e.may_have_applied()
+        ));
+        // A caller's own cancel is not the line's trouble.
+        first.note(Some(&LockError::new(ErrorCode::Aborted, "cancelled")));
+        assert!(matches!(second.known(), Some(Known::Trouble(_))));
+        first.note(None);
+        assert!(matches!(second.known(), Some(Known::Answered)));
     }
 
     #[test]

@@ -222,8 +222,8 @@ impl Drop for Timer {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::clock::BootClock;
-    use std::sync::mpsc;
+    use crate::clock::{BootClock, boot_time};
+    use std::sync::{Weak, mpsc};
 
     struct Bell(mpsc::Sender<u32>, u32);
 
@@ -250,6 +250,53 @@ mod tests {
             (rx.recv_timeout(wait), rx.recv_timeout(wait)),
             (Ok(1), Ok(3))
         );
+    }
+
+    /// The boot clock for a thread that never looks by itself: only being woken helps.
+    #[derive(Debug)]
+    struct NeverLooks;
+
+    impl Clock for NeverLooks {
+        fn now(&self) -> Duration {
+            boot_time()
+        }
+
+        fn patience(&self, until: Duration) -> Option<Duration> {
+            let left = until.saturating_sub(boot_time());
+            (left < Duration::from_secs(60)).then_some(left)
+        }
+
+        fn subscribe(&self, _who: Weak<dyn Wake>) {}
+    }
+
+    /// Waits until the thread sleeps: it gives the mutex back only then.
+    fn asleep(timer: &Timer, until: impl Fn(&State) -> bool) {
+        let end = Instant::now() + Duration::from_secs(20);
+        while !until(&timer.shared.state.lock()) {
+            assert!(Instant::now() < end, "the thread never sleeps");
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn a_thread_that_sleeps_is_woken_for_an_earlier_alarm() {
+        let timer = Timer::new(Arc::new(NeverLooks));
+        let (tx, rx) = mpsc::channel();
+        let bell = |n| Arc::new(Bell(tx.clone(), n));
+        let hour = || timer.now() + Duration::from_secs(3600);
+        let wait = Duration::from_secs(20);
+        let late = timer.set(hour(), bell(9)).expect("a timer");
+        asleep(&timer, |state| state.looks_at.is_some());
+        timer.set(timer.now(), bell(1)).expect("a timer");
+        assert_eq!(rx.recv_timeout(wait), Ok(1), "another alarm, set earlier");
+        asleep(&timer, |state| {
+            state.ringing.is_none() && state.looks_at.is_some_and(|at| at > timer.now())
+        });
+        timer.reset(late, timer.now(), bell(2));
+        assert_eq!(rx.recv_timeout(wait), Ok(2), "the same alarm, moved");
+        asleep(&timer, |state| state.looks_at.is_none());
+        timer.set(timer.now(), bell(3)).expect("a timer");
+        assert_eq!(rx.recv_timeout(wait), Ok(3), "an alarm where none was left");
     }
 
     #[test]

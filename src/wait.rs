@@ -10,10 +10,15 @@ use crate::backend::AcquireOutcome;
 use crate::cancel::{Bell, CancelToken, deadline_from};
 use crate::client::Client;
 use crate::error::{ErrorCode, LockError};
+use crate::guard::Bounds;
 use crate::key::Key;
 use crate::lease::{Acquired, Holder, LockId, Ttl, random_bits};
 use crate::options::Checked;
-use crate::queue::Place;
+use crate::queue::{Known, Place};
+
+/// What the last attempt of a caller that never became first in line gets, if the wait has used up everything: enough for a
+/// store that answers, and little enough that the call ends within 100 ms of its bound.
+pub(crate) const LAST_CHANCE: Duration = Duration::from_millis(30);
 
 /// A grant, and what is known of the attempts that led to it.
 pub(crate) struct Granted {
@@ -31,7 +36,7 @@ pub(crate) struct Wait<'a> {
     begun: Instant,
     /// The end of the wait.
     end: Instant,
-    /// The end of the last attempt: the first one has its whole operation timeout, so that a short wait is no impossible one.
+    /// The end of every attempt, [`last_of`] the call.
     last: Instant,
     attempts: u32,
     /// Backoff delays that passed in vain. Being called is not a retry.
@@ -72,11 +77,16 @@ impl<'a> Wait<'a> {
             checked,
             begun,
             end,
-            last: end.max(bounded(deadline_from(begun, client.bounds().operation))),
+            last: bounded(last_of(begun, checked, client.bounds())),
             attempts: 0,
             retries: 0,
             failure: None,
         })
+    }
+
+    /// By when the call ends, but for [`LAST_CHANCE`].
+    pub(crate) fn last(&self) -> Instant {
+        self.last
     }
 
     pub(crate) fn run(mut self) -> Result<Granted, LockError> {
@@ -89,7 +99,7 @@ impl<'a> Wait<'a> {
             client.queue().enter(key)
         };
         if lone || entry.is_some() {
-            if let Some(granted) = self.attempt()? {
+            if let Some(granted) = self.attempt(None)? {
                 if let Some(entry) = entry {
                     entry.granted();
                 }
@@ -105,16 +115,19 @@ impl<'a> Wait<'a> {
             Some(entry) => entry.into_place(bell.clone()),
             None => client.queue().join(key, bell.clone()),
         };
-        if matches!(self.failure, Some(Failure::Trouble(_))) && place.is_first() {
-            // A store in trouble is given its time.
-            place.begin_attempt();
+        if let Some(Failure::Trouble(error)) = &self.failure {
+            place.note(Some(error));
+            if place.is_first() {
+                // A store in trouble is given its time.
+                place.begin_attempt();
+            }
         }
         loop {
             if matches!(self.failure, Some(Failure::Locked(_))) && place.is_first() {
                 place.watch(client.backend());
             }
             let Some((until, counts)) = self.pause(&place) else {
-                return self.last_chance();
+                return self.last_chance(&place);
             };
             match self.sleep(&place, &bell, until, counts) {
                 Awake::Called => {}
@@ -133,40 +146,42 @@ impl<'a> Wait<'a> {
                 }
             }
             if Instant::now() >= self.last {
-                return self.last_chance();
+                return self.last_chance(&place);
             }
             place.begin_attempt();
-            if let Some(granted) = self.attempt()? {
+            if let Some(granted) = self.attempt(Some(&place))? {
                 place.granted();
                 return Ok(granted);
             }
         }
     }
 
-    /// One attempt; `None` if it failed in a way that may be repeated.
-    fn attempt(&mut self) -> Result<Option<Granted>, LockError> {
+    /// One attempt, from a place in line or before there is one; `None` if it failed in a way that may be repeated.
+    fn attempt(&mut self, place: Option<&Place>) -> Result<Option<Granted>, LockError> {
         self.attempts = self.attempts.saturating_add(1);
-        let now = if self.attempts == 1 && self.failure.is_none() {
-            self.begun
-        } else {
-            Instant::now()
+        let share = match place {
+            None => Share::whole(self.begun, self.last),
+            // The time in line is gone.
+            Some(_) => Share::left(Instant::now(), self.last, self.flight.client.bounds()),
         };
-        // Too little time to blame the store if it runs out.
-        let blameless = self
-            .last
-            .checked_sub(self.flight.client.bounds().operation / 2);
-        let cut = self.attempts > 1 && blameless.is_none_or(|at| at < now);
-        match self.flight.attempt(now, self.last) {
+        match self.flight.attempt(share.start, share.limit) {
             Ok(AcquireOutcome::Acquired(grant)) => return Ok(Some(self.flight.granted(grant))),
-            Ok(AcquireOutcome::Locked(holder)) => self.failure = Some(Failure::Locked(holder)),
-            // The end of the wait is no trouble of the store's: what is known is that somebody held the lock.
-            Err(error) if cut && error.code() == ErrorCode::NetworkTimeout => {
+            Ok(AcquireOutcome::Locked(holder)) => {
+                self.failure = Some(Failure::Locked(holder));
+                place.inspect(|place| place.note(None));
+            }
+            Err(error) if share.excuses(&error) => {
                 if !matches!(self.failure, Some(Failure::Locked(_))) {
-                    self.failure = Some(Failure::Trouble(error));
+                    self.failure = Some(match place.and_then(Place::known) {
+                        Some(Known::Answered) => Failure::Locked(None),
+                        Some(Known::Trouble(theirs)) => Failure::Trouble(theirs),
+                        None => Failure::Trouble(error),
+                    });
                 }
             }
             Err(error) if error.code().is_transient() => {
-                self.failure = Some(Failure::Trouble(error))
+                place.inspect(|place| place.note(Some(&error)));
+                self.failure = Some(Failure::Trouble(error));
             }
             Err(error) => {
                 self.flight.undo();
@@ -222,10 +237,11 @@ impl<'a> Wait<'a> {
         }
     }
 
-    /// The wait is over. Who never came to be first has not asked yet: nobody leaves without an answer.
-    fn last_chance(mut self) -> Result<Granted, LockError> {
+    /// The wait is over. A caller that never became first has not asked yet, and does so once, in what is left of its time or
+    /// in [`LAST_CHANCE`].
+    fn last_chance(mut self, place: &Place) -> Result<Granted, LockError> {
         if self.attempts == 0
-            && let Some(granted) = self.attempt()?
+            && let Some(granted) = self.attempt(Some(place))?
         {
             return Ok(granted);
         }
@@ -245,6 +261,51 @@ impl<'a> Wait<'a> {
         }
         .after(attempts, waited)
         .for_key(self.flight.key)
+    }
+}
+
+/// By when a call that began at `begun` ends: at the end of the wait, or of the operation timeout if that is later, so that a
+/// short wait is no impossible one.
+pub(crate) fn last_of(begun: Instant, checked: &Checked, bounds: &Bounds) -> Instant {
+    deadline_from(begun, checked.acquire_timeout.max(bounds.operation))
+}
+
+/// The time that one attempt gets.
+pub(crate) struct Share {
+    pub(crate) start: Instant,
+    pub(crate) limit: Instant,
+    /// It is too little to blame the store if it runs out.
+    cut: bool,
+}
+
+impl Share {
+    /// For a first attempt at the very beginning of the call.
+    pub(crate) fn whole(begun: Instant, last: Instant) -> Self {
+        Self {
+            start: begun,
+            limit: last,
+            cut: false,
+        }
+    }
+
+    /// For an attempt at `now` by a caller that stood in line and must end by `last`.
+    pub(crate) fn left(now: Instant, last: Instant, bounds: &Bounds) -> Self {
+        let limit = last.max(deadline_from(now, LAST_CHANCE));
+        Self {
+            start: now,
+            limit,
+            cut: limit < deadline_from(now, bounds.operation / 2),
+        }
+    }
+
+    /// Whether `error` only says that the wait is over, which is no trouble of the store's.
+    pub(crate) fn excuses(&self, error: &LockError) -> bool {
+        use ErrorCode::{NetworkTimeout, RateLimited};
+        // A Postgres server ends a statement this much earlier than we would.
+        const NEARLY: Duration = Duration::from_millis(100);
+        self.cut
+            && matches!(error.code(), NetworkTimeout | RateLimited)
+            && self.limit <= Instant::now() + NEARLY
     }
 }
 

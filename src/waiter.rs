@@ -27,9 +27,10 @@ use crate::wake::Wake;
 /// ```
 /// # let dir = tempfile::tempdir()?;
 /// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
+/// use std::time::Duration;
 /// use syncguard::{LockOptions, Turn};
 ///
-/// let options = LockOptions::new();
+/// let options = LockOptions::new().acquire_timeout(Duration::from_secs(60));
 /// let held = client.lock("k")?;
 /// let (wake, woken) = std::sync::mpsc::channel();
 /// let Turn::InLine(waiter) = client.lock_or_wait("k", &options, move || drop(wake.send(())))? else {
@@ -51,6 +52,8 @@ use crate::wake::Wake;
 pub struct Waiter {
     place: Place,
     client: Client,
+    /// When the caller began to wait: its attempts end by what the options say of waiting, from then.
+    begun: Instant,
     /// When the lock is free that the last attempt met, if its holder has died.
     lease: Mutex<Option<Instant>>,
     /// The last attempt got no answer: whether the lock is free is for the next in line to find out.
@@ -77,7 +80,7 @@ impl Waiter {
         let place = client
             .queue()
             .join(&Key::new(key)?, Arc::new(Callback(wake)));
-        let waiter = Self::at(place, client);
+        let waiter = Self::at(place, client, Instant::now());
         waiter.listen();
         Ok(waiter)
     }
@@ -90,29 +93,34 @@ impl Waiter {
         wake: impl Fn() + Send + Sync + 'static,
     ) -> Result<Turn, LockError> {
         client.refuse_inherited()?;
+        let begun = Instant::now();
         let (key, queue) = (Key::new(key)?, client.queue());
         let Some(entry) = queue.enter(&key) else {
             options.checked()?;
             let place = queue.join(&key, Arc::new(Callback(wake)));
-            return Ok(Turn::InLine(Self::at(place, client)));
+            return Ok(Turn::InLine(Self::at(place, client, begun)));
         };
-        match client.try_once(key.clone(), options)? {
+        let tried = client.try_once(key.clone(), options, begun, None);
+        match tried.inspect_err(|error| queue.note(&key, Some(error)))? {
             Tried::Granted(guard) => {
                 entry.granted();
                 Ok(Turn::Held(guard))
             }
             Tried::Locked(holder) => {
-                let waiter = Self::at(entry.into_place(Arc::new(Callback(wake))), client);
+                let place = entry.into_place(Arc::new(Callback(wake)));
+                let waiter = Self::at(place, client, begun);
+                waiter.place.note(None);
                 waiter.met(holder);
                 Ok(Turn::InLine(waiter))
             }
         }
     }
 
-    fn at(place: Place, client: &Client) -> Self {
+    fn at(place: Place, client: &Client, begun: Instant) -> Self {
         Self {
             place,
             client: client.clone(),
+            begun,
             lease: Mutex::new(None),
             unanswered: AtomicBool::new(false),
         }
@@ -125,12 +133,16 @@ impl Waiter {
         self.listen();
     }
 
-    /// One attempt, whatever the options say of waiting; `None` if somebody holds the lock. Says
-    /// [`begin_attempt`](Self::begin_attempt) itself. It asks the store also if this one is not first: whoever leaves
-    /// without ever having been first may do that once.
+    /// One attempt; `None` if somebody holds the lock. Says [`begin_attempt`](Self::begin_attempt) itself. It asks the store
+    /// also if this one is not first: a caller that leaves without ever having been first may do that once.
+    ///
+    /// It ends by the larger of the options' acquire timeout and the operation timeout, counted from when the place was taken.
+    /// If that is over, or nearly, it still gets 30 ms. A caller that waits longer than the default 5 s says so with
+    /// [`acquire_timeout`](LockOptions::acquire_timeout).
     ///
     /// # Errors
-    /// As [`Client::try_lock_with`]. The place stays.
+    /// As [`Client::try_lock_with`]. If less than half of an operation timeout was left and the store did not answer in it:
+    /// the trouble that others in line met, or `AcquisitionTimeout` if they were answered. The place stays.
     pub fn try_lock(&self, options: &LockOptions) -> Result<Option<Guard>, LockError> {
         self.client.refuse_inherited()?;
         if self.place.is_first() {
@@ -139,7 +151,10 @@ impl Waiter {
         self.unanswered.store(true, Ordering::Relaxed);
         // Without an answer nothing is known of it any more, and a store in trouble is given its time.
         *self.lease.lock() = None;
-        let tried = self.client.try_once(self.place.key().clone(), options)?;
+        let key = self.place.key().clone();
+        let tried = self
+            .client
+            .try_once(key, options, self.begun, Some(&self.place))?;
         self.unanswered.store(false, Ordering::Relaxed);
         match tried {
             Tried::Granted(guard) => Ok(Some(guard)),

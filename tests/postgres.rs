@@ -129,18 +129,25 @@ fn the_servers_clock_decides_with_the_one_tolerance() {
         Some(ReleaseOutcome::Absent(Absence::NotFound))
     );
 
-    // The edge itself: best of three, for the statements take time.
-    let inside = (0..3).any(|_| {
+    // The edge itself. The statements take time: only a try that was quick enough tells, and tells for certain.
+    let mut quick = 0;
+    support::wait_for("three quick tries", || {
         let c = take(&store, "c");
+        let begun = std::time::Instant::now();
         age("c", 200);
         let locked = store.is_locked(&key("c"), None).expect("an answer");
         let extended = store
             .extend(&c.lock_id, ttl(60_000), None)
             .expect("an answer");
+        let in_time = begun.elapsed() < Duration::from_millis(750);
         let _ = store.release(&c.lock_id, None).expect("an answer");
-        locked && matches!(extended, ExtendOutcome::Extended(_))
+        if in_time {
+            quick += 1;
+            let alive = locked && matches!(extended, ExtendOutcome::Extended(_));
+            assert!(alive, "a lock expired for 200 ms counts as alive");
+        }
+        (quick == 3).then_some(())
     });
-    assert!(inside, "a lock expired for 200 ms counts as alive");
 }
 
 #[test]

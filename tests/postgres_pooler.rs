@@ -87,7 +87,7 @@ fn a_session_of_a_known_pooler_stays_as_it_was() {
             let calls = "SELECT n_tup_upd + n_tup_ins + seq_scan + idx_scan > 3 FROM pg_stat_user_tables WHERE schemaname = 'a' AND relname = 'syncguard_locks'";
             (server.sql(calls) == "t").then_some(())
         });
-        assert!(first.release().expect("an answer"));
+        assert!(first.release().expect("an answer").is_released());
         second.join().expect("a thread").expect("a lock");
     });
     assert_eq!(pooler.on_each(TRACES), ["", ""]);

@@ -9,10 +9,11 @@ mod support;
 
 use std::sync::{Mutex, mpsc};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use kit::{Kit, TTL, kit, kit_with};
-use support::{PATIENCE, best_of_three, eventually};
+use support::stopwatch::{Stopwatch, worst_of_three};
+use support::{PATIENCE, ended, eventually};
 use syncguard::testkit::{Fault, Verb};
 use syncguard::{CancelToken, ClientOptions, ErrorCode, Guard, LockError, LockOptions};
 
@@ -34,7 +35,7 @@ fn waiting_ends_with_the_release_of_the_other() {
     });
     let fence = first.fence();
     drop(first);
-    assert!(waiter.join().expect("no panic").expect("the lock").fence() > fence);
+    assert!(ended(waiter).expect("the lock").fence() > fence);
 }
 
 #[test]
@@ -99,7 +100,7 @@ fn an_explicit_timeout_lifts_the_limit_of_ten_retries() {
         kit.store.calls(Verb::Acquire) > 13
     });
     token.cancel();
-    let error = waiter.join().expect("no panic").expect_err("cancelled");
+    let error = ended(waiter).expect_err("cancelled");
     assert_eq!(error.code(), ErrorCode::Aborted, "{error:?}");
 }
 
@@ -155,24 +156,20 @@ fn asleep_until(token: &CancelToken) -> LockOptions {
 fn cancel_ends_a_wait_at_once() {
     let kit = kit();
     let _holder = kit.lock();
-    let took = best_of_three(|| {
+    let took = worst_of_three(|| {
         let token = CancelToken::new();
         let options = asleep_until(&token);
         let client = kit.client.clone();
         let calls = kit.store.calls(Verb::Acquire);
         let waiter = std::thread::spawn(move || client.lock_with("k", &options).map(drop));
         eventually("the wait", || kit.store.calls(Verb::Acquire) > calls);
-        let begun = Instant::now();
+        let watch = Stopwatch::start();
         token.cancel();
         assert_eq!(
-            waiter
-                .join()
-                .expect("no panic")
-                .expect_err("cancelled")
-                .code(),
+            ended(waiter).expect_err("cancelled").code(),
             ErrorCode::Aborted
         );
-        begun.elapsed()
+        watch.stop()
     });
     assert!(took < Duration::from_secs(1), "{took:?}");
 }
@@ -190,11 +187,7 @@ fn a_cancel_in_flight_leaves_nothing_behind() {
     });
     token.cancel();
     assert_eq!(
-        waiter
-            .join()
-            .expect("no panic")
-            .expect_err("cancelled")
-            .code(),
+        ended(waiter).expect_err("cancelled").code(),
         ErrorCode::Aborted
     );
     eventually("the compensating release", || {
@@ -235,7 +228,7 @@ fn a_repeated_acquire_counts_its_lease_from_the_first_send() {
     let waiter = in_doubt(&kit);
     kit.clock.advance(Duration::from_secs(5));
     kit.store.heal();
-    let guard = waiter.join().expect("no panic").expect("the stored grant");
+    let guard = ended(waiter).expect("the stored grant");
     assert_eq!(guard.fence().get(), 1);
     assert_eq!(
         guard.remaining(),
@@ -249,7 +242,7 @@ fn a_doubt_older_than_the_lease_begins_anew() {
     let waiter = in_doubt(&kit);
     kit.clock.advance(TTL * 2);
     kit.store.heal();
-    let guard = waiter.join().expect("no panic").expect("a new grant");
+    let guard = ended(waiter).expect("a new grant");
     assert!(!guard.is_lost());
     assert_eq!(guard.fence().get(), 2);
     eventually("the old id's release", || {
@@ -303,7 +296,7 @@ fn whoever_leaves_in_doubt_leaves_nothing_behind() {
     let waiter = std::thread::spawn(move || client.lock_with("k", &options).map(drop));
     eventually("the attempt", || kit.is_locked());
     token.cancel();
-    let error = waiter.join().expect("no panic").expect_err("cancelled");
+    let error = ended(waiter).expect_err("cancelled");
     assert_eq!(error.code(), ErrorCode::Aborted);
     eventually("the orphan's end", || !kit.is_locked());
 }

@@ -6,11 +6,12 @@ mod limit;
 mod passing;
 mod support;
 
-use std::sync::{Arc, Barrier, Mutex};
+use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use passing::Passing;
-use support::{PATIENCE, eventually};
+use support::stopwatch::Stopwatch;
+use support::{PATIENCE, ended, eventually};
 use syncguard::testkit::{Fault, MemoryBackend, Verb};
 use syncguard::{CancelToken, Client, ClientOptions, ErrorCode, Jitter, LockOptions, Turn, Waiter};
 
@@ -33,8 +34,7 @@ fn a_waiter_is_woken_by_a_release_here() {
         std::thread::spawn(move || other.lock_with("k", &patient()).map(|g| g.fence().get()));
     eventually("a waiter", || store.calls(Verb::Acquire) >= 3);
     drop(guard);
-    eventually("the waiter's end", || waiter.is_finished());
-    assert_eq!(waiter.join().expect("no panic").expect("the lock"), 2);
+    assert_eq!(ended(waiter).expect("the lock"), 2);
 }
 
 #[test]
@@ -50,8 +50,7 @@ fn a_waiter_is_woken_by_a_release_of_another_client() {
         std::thread::spawn(move || other.lock_with("k", &patient()).map(|g| g.fence().get()));
     eventually("a waiter", || store.calls(Verb::Acquire) >= 3);
     drop(guard);
-    eventually("the waiter's end", || waiter.is_finished());
-    assert_eq!(waiter.join().expect("no panic").expect("the lock"), 2);
+    assert_eq!(ended(waiter).expect("the lock"), 2);
 }
 
 /// Telemetry is a store around the store: what is not one of its events goes through it all the same.
@@ -67,8 +66,7 @@ fn a_waiter_is_woken_also_where_events_are_told() {
     eventually("a waiter", || store.calls(Verb::Acquire) >= 3);
     drop(guard);
     // Left to itself it would look in five minutes.
-    eventually("the waiter's end", || waiter.is_finished());
-    assert_eq!(waiter.join().expect("no panic").expect("the lock"), 2);
+    assert_eq!(ended(waiter).expect("the lock"), 2);
 }
 
 /// Eight waiters, in the order of their numbers as far as the machine plays along, and the order they were served in.
@@ -94,7 +92,7 @@ fn burst(pause: Duration) -> (Vec<usize>, u64) {
     let attempts = store.calls(Verb::Acquire);
     drop(guard);
     for waiter in waiters {
-        waiter.join().expect("no panic");
+        ended(waiter);
     }
     let order = order.lock().expect("the order").clone();
     (order, attempts)
@@ -130,15 +128,11 @@ fn one_that_is_cancelled_passes_its_turn_on() {
         std::thread::spawn(move || second.lock_with("k", &patient()).map(|g| g.fence().get()));
     token.cancel();
     assert_eq!(
-        first
-            .join()
-            .expect("no panic")
-            .expect_err("cancelled")
-            .code(),
+        ended(first).expect_err("cancelled").code(),
         ErrorCode::Aborted
     );
     drop(guard);
-    assert_eq!(second.join().expect("no panic").expect("the lock"), 2);
+    assert_eq!(ended(second).expect("the lock"), 2);
 }
 
 #[test]
@@ -154,11 +148,11 @@ fn one_that_times_out_passes_its_turn_on() {
     let second =
         std::thread::spawn(move || second.lock_with("k", &patient()).map(|g| g.fence().get()));
     assert_eq!(
-        first.join().expect("no panic").expect_err("in vain").code(),
+        ended(first).expect_err("in vain").code(),
         ErrorCode::AcquisitionTimeout
     );
     drop(guard);
-    assert_eq!(second.join().expect("no panic").expect("the lock"), 2);
+    assert_eq!(ended(second).expect("the lock"), 2);
 }
 
 #[test]
@@ -192,7 +186,7 @@ fn one_behind_another_times_out_by_itself_and_has_asked() {
         .expect_err("in vain");
     assert_eq!(error.code(), ErrorCode::AcquisitionTimeout);
     drop(guard);
-    first.join().expect("no panic").expect("the lock");
+    ended(first).expect("the lock");
 }
 
 #[test]
@@ -236,7 +230,7 @@ fn a_store_that_never_calls_is_polled() {
     let waiter = std::thread::spawn(move || here.lock_with("k", &options).map(|g| g.fence().get()));
     eventually("polling", || store.calls(Verb::Acquire) >= 6);
     drop(guard);
-    assert_eq!(waiter.join().expect("no panic").expect("the lock"), 2);
+    assert_eq!(ended(waiter).expect("the lock"), 2);
 }
 
 #[test]
@@ -255,7 +249,7 @@ fn trouble_in_line_is_waited_out() {
     };
     eventually("three attempts", || store.calls(Verb::Acquire) >= 4);
     drop(guard);
-    assert_eq!(waiter.join().expect("no panic").expect("the lock"), 2);
+    assert_eq!(ended(waiter).expect("the lock"), 2);
 }
 
 /// A place in line, for a caller that waits by itself.
@@ -372,10 +366,7 @@ fn greedy(time: Duration) -> (u32, u32) {
             })
         })
         .collect();
-    let counts: Vec<u32> = callers
-        .into_iter()
-        .map(|t| t.join().expect("no panic"))
-        .collect();
+    let counts: Vec<u32> = callers.into_iter().map(|t| ended(t)).collect();
     (
         counts.iter().min().copied().unwrap_or(0),
         counts.iter().max().copied().unwrap_or(0),
@@ -408,5 +399,130 @@ fn a_wake_that_panics_is_nobody_elses_trouble() {
     assert!(guard.release().expect("an answer").is_released());
     assert!(waiter.is_first() && waiter.is_called());
     drop(waiter);
-    assert_eq!(second.join().expect("no panic").expect("the lock"), 2);
+    assert_eq!(ended(second).expect("the lock"), 2);
+}
+
+/// A client whose calls have 200 ms, and a wait of 400 ms.
+fn hasty(store: &MemoryBackend) -> (Client, LockOptions) {
+    let options = ClientOptions::new().operation_timeout(Duration::from_millis(200));
+    let client = Client::with_backend_and(store.clone(), &options).expect("legal options");
+    let wait = LockOptions::new().acquire_timeout(Duration::from_millis(400));
+    (client, wait)
+}
+
+/// All callers of a line keep the bound of their call, not only the one that asks.
+#[test]
+fn each_of_a_line_keeps_its_bound_when_the_store_hangs() {
+    let store = MemoryBackend::new();
+    store.always(Verb::Acquire, Fault::Hang);
+    for (acquire, operation) in [(200, 400), (400, 200), (300, 300)] {
+        let bound = Duration::from_millis(acquire.max(operation));
+        let options = ClientOptions::new().operation_timeout(Duration::from_millis(operation));
+        let client = Client::with_backend_and(store.clone(), &options).expect("legal options");
+        let wait = LockOptions::new().acquire_timeout(Duration::from_millis(acquire));
+        let start = Arc::new(Barrier::new(20));
+        let callers: Vec<_> = (0..20)
+            .map(|_| {
+                let (client, wait, start) = (client.clone(), wait.clone(), Arc::clone(&start));
+                std::thread::spawn(move || {
+                    start.wait();
+                    let watch = Stopwatch::start();
+                    let error = client.lock_with("k", &wait).map(drop).expect_err("in vain");
+                    let (took, lost) = watch.stop_after(bound);
+                    assert_eq!(error.code(), ErrorCode::NetworkTimeout, "{error}");
+                    (took.saturating_sub(lost), error.attempts())
+                })
+            })
+            .collect();
+        let all: Vec<_> = callers.into_iter().map(ended).collect();
+        assert!(all.iter().all(|(_, attempts)| *attempts >= 1), "{all:?}");
+        let worst = all.iter().map(|(took, _)| *took).max();
+        assert!(worst <= Some(bound + Duration::from_millis(100)), "{all:?}");
+    }
+}
+
+/// The last attempt of a caller that never was first has too little time to blame the store: others were answered.
+#[test]
+fn a_caller_whose_time_is_over_in_line_says_that_the_lock_was_held() {
+    let store = MemoryBackend::new();
+    let (client, wait) = hasty(&store);
+    let guard = client.lock("k").expect("a lock");
+    let first = client.clone();
+    let first = std::thread::spawn(move || first.lock_with("k", &patient()).map(drop));
+    eventually("the first in line", || store.calls(Verb::Acquire) >= 3);
+    store.once(Verb::Acquire, Fault::Hang);
+    let error = client.lock_with("k", &wait).map(drop);
+    let error = error.expect_err("in vain");
+    assert_eq!(
+        (error.code(), error.attempts()),
+        (ErrorCode::AcquisitionTimeout, 1)
+    );
+    // The same for one that waits by itself, and its attempt is as short.
+    let Ok(Turn::InLine(place)) = client.lock_or_wait("k", &wait, || {}) else {
+        panic!("others wait");
+    };
+    std::thread::sleep(Duration::from_millis(450));
+    store.once(Verb::Acquire, Fault::Hang);
+    let watch = Stopwatch::start();
+    let error = place.try_lock(&wait).expect_err("no answer");
+    let took = watch.stop();
+    assert_eq!(error.code(), ErrorCode::AcquisitionTimeout, "{error}");
+    assert!(took <= Duration::from_millis(100), "{took:?}");
+    // One that says that it waits longer has its whole operation timeout.
+    let longer = LockOptions::new().acquire_timeout(PATIENCE * 10);
+    store.once(Verb::Acquire, Fault::Hang);
+    let begun = Instant::now();
+    let error = place.try_lock(&longer).expect_err("no answer");
+    assert_eq!(error.code(), ErrorCode::NetworkTimeout, "{error}");
+    assert!(begun.elapsed() >= Duration::from_millis(200));
+    drop((guard, place));
+    ended(first).expect("the lock");
+}
+
+/// The next in line is told of its turn, however the one before it left: its own delay may be long.
+#[test]
+fn a_turn_is_passed_on_to_the_next() {
+    let store = MemoryBackend::new();
+    let slow = ClientOptions::new().operation_timeout(PATIENCE * 10);
+    let client = Client::with_backend_and(store.clone(), &slow).expect("legal options");
+    let place = || {
+        let (wake, woken) = mpsc::channel();
+        let wake = Mutex::new(wake);
+        let ring = move || {
+            let _ = wake.lock().expect("no panic").send(());
+        };
+        (client.waiter("k", ring).expect("a place"), woken)
+    };
+    let called = |woken: &mpsc::Receiver<()>| woken.recv_timeout(PATIENCE).is_ok();
+    // From a first attempt that fails.
+    store.once(Verb::Acquire, Fault::Hang);
+    let token = CancelToken::new();
+    let first = {
+        let (client, options) = (client.clone(), patient().cancel(&token));
+        std::thread::spawn(move || client.lock_with("k", &options).map(drop))
+    };
+    eventually("a first attempt", || store.calls(Verb::Acquire) == 1);
+    let (second, woken) = place();
+    assert!(!second.is_first());
+    token.cancel();
+    assert!(called(&woken), "a first attempt that failed");
+    assert!(second.is_first() && ended(first).is_err());
+    // From a place that is left.
+    let (third, woken) = place();
+    drop(second);
+    assert!(called(&woken), "a place that was left");
+    drop(third);
+    // From a first attempt that is granted: the next one is first now, and has the store call it.
+    store.once(Verb::Acquire, Fault::Delay(Duration::from_millis(200)));
+    let before = store.calls(Verb::Acquire);
+    let first = {
+        let client = client.clone();
+        std::thread::spawn(move || client.lock_with("k", &patient()))
+    };
+    eventually("a first attempt", || store.calls(Verb::Acquire) > before);
+    let (second, woken) = place();
+    let guard = ended(first).expect("the lock");
+    assert!(called(&woken), "a first attempt that was granted");
+    assert!(second.is_first());
+    drop((guard, second));
 }

@@ -9,11 +9,13 @@ mod postgres_server;
 mod redis_server;
 mod support;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use postgres_server::Server;
 use redis_server::RedisServer;
-use support::{PATIENCE, eventually, threads_named};
+use support::{PATIENCE, ended, eventually, threads_named};
 use syncguard::{Backend, Client, ClientOptions, Key, LockOptions};
 
 const WAITERS: usize = 100;
@@ -57,10 +59,7 @@ fn crowd(
     assert!(more <= 1, "{more} more connections");
     drop(guard);
     for waiter in waiters {
-        waiter
-            .join()
-            .expect("no panic")
-            .expect("the lock in the end");
+        ended(waiter).expect("the lock in the end");
     }
     rate
 }
@@ -121,9 +120,26 @@ fn postgres() {
 
 fn sqlite() {
     let folder = tempfile::tempdir().expect("a folder");
-    let url = format!("sqlite:{}", folder.path().join("locks.db").display());
-    let open = || Client::open(&url).expect("a legal URL");
-    crowd(&open(), &open(), Duration::from_secs(1), || 0, || 0);
+    let file = folder.path().join("locks.db");
+    let url = format!("sqlite:{}", file.display());
+    // Nobody serves the file who could count: the client tells of each of its requests.
+    let told = Arc::new(AtomicI64::new(0));
+    let counter = Arc::clone(&told);
+    let counting = ClientOptions::new().on_event(move |_| {
+        counter.fetch_add(1, Ordering::SeqCst);
+    });
+    let here = Client::open_with(&url, &counting).expect("a legal URL");
+    let there = Client::open(&url).expect("a legal URL");
+    let connections = || {
+        let open = std::fs::read_dir("/proc/self/fd").expect("our descriptors");
+        open.filter_map(|fd| std::fs::read_link(fd.ok()?.path()).ok())
+            .filter(|path| *path == file)
+            .count() as i64
+    };
+    let requests = || told.load(Ordering::SeqCst);
+    let rate = crowd(&here, &there, Duration::from_secs(5), requests, connections);
+    assert!(requests() > WAITERS as i64, "each of them was told of");
+    assert!(rate <= 20.0, "SQLite: {rate} requests per second");
 }
 
 #[test]

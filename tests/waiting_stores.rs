@@ -12,15 +12,16 @@ mod support;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use postgres_server::Server;
 use proxy::{Address, Mode, Proxy};
 use redis_server::RedisServer;
-use support::{PATIENCE, eventually, threads_named};
+use support::{PATIENCE, ended, eventually, threads_named};
 use syncguard::{
-    AcquireOutcome, Backend, Client, ClientOptions, ErrorCode, Jitter, Key, LockId, LockOptions,
-    Ttl, Watch,
+    AcquireOutcome, Backend, Client, ClientOptions, ErrorCode, Jitter, Key, LockError, LockId,
+    LockOptions, Ttl, Watch,
 };
 
 /// Options under which polling alone would take far longer than any test waits.
@@ -62,10 +63,7 @@ fn called_by_another(here: &Client, there: &Client, in_line: impl Fn() -> bool) 
         drop(guard);
         eventually("a waiter that is called", || waiter.is_finished());
         best = best.min(begun.elapsed());
-        assert!(
-            waiter.join().expect("no panic").expect("the lock") > fence,
-            "round {round}"
-        );
+        assert!(ended(waiter).expect("the lock") > fence, "round {round}");
     }
     // The connection is looked after every ten seconds, which may call too.
     assert!(best < Duration::from_secs(5), "nobody called: {best:?}");
@@ -83,7 +81,7 @@ fn outlived((here, there): (Client, Client)) {
         let waiter =
             std::thread::spawn(move || other.lock_with("k", &patient()).map(|g| g.fence().get()));
         eventually("the lock of the dead", || waiter.is_finished());
-        let fence = waiter.join().expect("no panic").expect("the lock");
+        let fence = ended(waiter).expect("the lock");
         assert_eq!(fence, 2 * round);
     }
 }
@@ -134,7 +132,7 @@ fn a_release_that_publishes_nothing_is_found_by_polling() {
     // As a library does that knows nothing of channels.
     let index = format!("syncguard:id:{}", guard.lock_id().as_str());
     server.cli(&["DEL", "syncguard:k", &index]);
-    assert_eq!(waiter.join().expect("no panic").expect("the lock"), 2);
+    assert_eq!(ended(waiter).expect("the lock"), 2);
 }
 
 #[test]
@@ -145,10 +143,24 @@ fn a_subscription_that_is_killed_all_the_time_costs_no_progress() {
     });
 }
 
+/// One that waits for the lock, and gives its fence.
+fn waiter(client: &Client) -> JoinHandle<Result<u64, LockError>> {
+    let client = client.clone();
+    std::thread::spawn(move || client.lock_with("k", &polling()).map(|g| g.fence().get()))
+}
+
 /// Waiters get the lock in the end, though `kill` ends the connection that listens again and again.
 fn robbed((here, there): (Client, Client), rounds: u64, kill: impl Fn() + Sync) {
+    /// Also when the test fails: else the scope would wait for ever.
+    struct Stop<'a>(&'a AtomicBool);
+    impl Drop for Stop<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, SeqCst);
+        }
+    }
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _stop = Stop(&stop);
         scope.spawn(|| {
             while !stop.load(SeqCst) {
                 kill();
@@ -157,12 +169,11 @@ fn robbed((here, there): (Client, Client), rounds: u64, kill: impl Fn() + Sync) 
         });
         for n in 1..=rounds {
             let guard = there.lock_with("k", &polling()).expect("a lock");
-            let waiter = scope.spawn(|| here.lock_with("k", &polling()).map(|g| g.fence().get()));
+            let waiter = waiter(&here);
             std::thread::sleep(Duration::from_millis(50));
             drop(guard);
-            assert_eq!(waiter.join().expect("no panic").expect("the lock"), 2 * n);
+            assert_eq!(ended(waiter).expect("the lock"), 2 * n);
         }
-        stop.store(true, SeqCst);
     });
 }
 
@@ -188,7 +199,7 @@ fn a_user_without_channels_releases_and_waits_all_the_same() {
         std::thread::spawn(move || here.lock_with("k", &polling()).map(|g| g.fence().get()));
     std::thread::sleep(Duration::from_millis(100));
     assert!(guard.release().expect("a release").is_released());
-    assert_eq!(waiter.join().expect("no panic").expect("the lock"), 2);
+    assert_eq!(ended(waiter).expect("the lock"), 2);
 }
 
 #[test]
@@ -221,7 +232,7 @@ fn a_restart_of_redis_is_waited_out() {
     server.restart();
     eventually("a subscriber again", || subscribers(&server) == 1);
     eventually("a release", || guard.release().is_ok());
-    assert_eq!(waiter.join().expect("no panic").expect("the lock"), 2);
+    assert_eq!(ended(waiter).expect("the lock"), 2);
 }
 
 #[test]
@@ -243,7 +254,7 @@ fn a_waiter_times_out_as_asked_with_a_dead_server() {
     });
     eventually("a subscriber", || subscribers(&server) == 1);
     server.kill();
-    let error = waiter.join().expect("no panic").expect_err("nobody there");
+    let error = ended(waiter).expect_err("nobody there");
     assert!(
         matches!(
             error.code(),
@@ -371,7 +382,7 @@ fn behind_a_pooler_waiters_poll_and_leave_nothing_in_its_sessions() {
         std::thread::sleep(Duration::from_millis(100));
         assert_eq!(listeners(&server), 0);
         drop(guard);
-        assert_eq!(waiter.join().expect("no panic").expect("the lock"), 2 * n);
+        assert_eq!(ended(waiter).expect("the lock"), 2 * n);
     }
 }
 
@@ -380,12 +391,10 @@ fn served_in_silence(proxy: &Proxy, here: &Client, there: &Client, in_line: impl
     // A message may be later than its waiter: that one is served by then.
     for n in (1..=50).take_while(|n| *n <= 3 || proxy.muted() == 0) {
         let guard = there.lock_with("k", &polling()).expect("a lock");
-        std::thread::scope(|scope| {
-            let waiter = scope.spawn(|| here.lock_with("k", &polling()).map(|g| g.fence().get()));
-            eventually("a waiter that listens", &in_line);
-            drop(guard);
-            assert_eq!(waiter.join().expect("no panic").expect("the lock"), 2 * n);
-        });
+        let waiter = waiter(here);
+        eventually("a waiter that listens", &in_line);
+        drop(guard);
+        assert_eq!(ended(waiter).expect("the lock"), 2 * n);
     }
     let guard = there.lock_with("k", &polling()).expect("a lock");
     let hasty = LockOptions::new().acquire_timeout(Duration::from_millis(300));
@@ -486,7 +495,7 @@ fn a_release_that_notifies_nobody_is_found_by_polling() {
     server.sql(&format!(
         "DELETE FROM plain.syncguard_locks WHERE lock_id = '{id}'"
     ));
-    assert_eq!(waiter.join().expect("no panic").expect("the lock"), 2);
+    assert_eq!(ended(waiter).expect("the lock"), 2);
 }
 
 #[test]
@@ -502,7 +511,7 @@ fn a_restart_of_postgres_is_waited_out() {
     server.restart();
     eventually("a waiter that listens again", || listeners(&server) == 1);
     eventually("a release", || guard.release().is_ok());
-    assert_eq!(waiter.join().expect("no panic").expect("the lock"), 2);
+    assert_eq!(ended(waiter).expect("the lock"), 2);
 }
 
 /// Two clients with four callers each who all want one lock and do not poll: a call that is lost would cost minutes.

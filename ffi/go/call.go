@@ -20,24 +20,25 @@ type slots struct {
 
 func newSlots(size int) *slots { return &slots{size: int32(size), handed: make(chan struct{}, size)} }
 
-// enter takes a slot; false when ctx or the time is over: the limit, or if that is zero the timeout from now.
-func (s *slots) enter(ctx context.Context, limit time.Time, timeout time.Duration) bool {
+// enter takes a slot; false when ctx or the time is over: the limit, or if that is zero the timeout from now. It gives the limit of
+// the call that follows: if a part of the timeout was spent here, the call has only the rest.
+func (s *slots) enter(ctx context.Context, limit time.Time, timeout time.Duration) (time.Time, bool) {
 	if s.taken.Add(1) <= s.size {
-		return true
+		return limit, true
 	}
-	if !limit.IsZero() {
-		timeout = time.Until(limit)
+	if limit.IsZero() {
+		limit = time.Now().Add(timeout)
 	}
-	wait := time.NewTimer(timeout)
+	wait := time.NewTimer(time.Until(limit))
 	defer wait.Stop()
 	select {
 	case <-s.handed:
-		return true
+		return limit, true
 	case <-ctx.Done():
 	case <-wait.C:
 	}
 	s.giveUp()
-	return false
+	return limit, false
 }
 
 // giveUp is for one who waited in vain. If all who are left have a slot, one was handed to it at this very moment.
@@ -153,6 +154,14 @@ func fix(ctx context.Context, err *Error) *Error {
 		err.cause = ctx.Err()
 	}
 	return err
+}
+
+// late is fix for a call that its own time may have ended.
+func late(ctx context.Context, err *Error) *Error {
+	if err != nil && err.Code == Aborted && ctx.Err() == nil {
+		return &Error{Code: NetworkTimeout, Message: "the store did not answer within the operation's time", KeyHash: err.KeyHash}
+	}
+	return fix(ctx, err)
 }
 
 // plain avoids the interface that holds a nil pointer.

@@ -163,13 +163,14 @@ func (s *slots) bounded(ctx context.Context, timeout time.Duration, do func(cCan
 	if ctx.Err() != nil {
 		return abortedBy(ctx, "", 0)
 	}
-	if !s.enter(ctx, time.Time{}, timeout) {
+	limit, ok := s.enter(ctx, time.Time{}, timeout)
+	if !ok {
 		return crowded(ctx)
 	}
 	defer s.leave()
-	w := watch(ctx, time.Time{})
+	w := watch(ctx, limit)
 	defer w.stop()
-	return fix(ctx, do(w.token))
+	return late(ctx, do(w.token))
 }
 
 // crowded is the error of a call that got no slot.

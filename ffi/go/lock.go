@@ -11,6 +11,8 @@ import (
 // Keys are 1 to 512 bytes of UTF-8 after NFC, without U+0000. A waiting goroutine holds no thread of the system. Waiters of one
 // client are served in the order in which they came, and one of them asks the store for all.
 //
+// It returns within the larger of the acquire timeout and the operation timeout, whatever becomes of the store.
+//
 // The errors: ErrAcquisitionTimeout if somebody held it to the end; ErrAborted, with the context's error, if ctx ended first;
 // ErrInvalidArgument for a bad key or option; ErrClosed; the store's trouble, if it outlasted the wait. What an attempt of unknown
 // outcome may have left is taken back in the background: an error never leaves a lock behind.
@@ -51,7 +53,7 @@ func (c *Client) TryLock(ctx context.Context, key string, options ...LockOption)
 		return nil, err
 	}
 	g, failed := w.try(alone)
-	return g, plain(failed)
+	return g, plain(late(w.ctx, failed))
 }
 
 // Do runs work under the lock of key and releases it afterwards, also if work panics. The context given to work ends with ctx, and

@@ -67,7 +67,7 @@ func TestSlots(t *testing.T) {
 			some := func(n int) time.Duration { return time.Duration(dice.Intn(n)) * time.Microsecond }
 			for j := 0; j < 200; j++ {
 				ctx, cancel := context.WithTimeout(context.Background(), some(200))
-				if slots.enter(ctx, time.Time{}, some(200)) {
+				if _, ok := slots.enter(ctx, time.Time{}, some(200)); ok {
 					if inside.Add(1) > size {
 						t.Error("more inside than slots")
 					}
@@ -97,11 +97,11 @@ func TestASlotHandedToOneWhoGivesUp(t *testing.T) {
 func full(t *testing.T, slots *slots) {
 	t.Helper()
 	for i := int32(0); i < slots.size; i++ {
-		if !slots.enter(context.Background(), time.Time{}, time.Minute) {
+		if _, ok := slots.enter(context.Background(), time.Time{}, time.Minute); !ok {
 			t.Fatal("a slot was lost")
 		}
 	}
-	if slots.enter(context.Background(), time.Time{}, time.Millisecond) {
+	if _, ok := slots.enter(context.Background(), time.Time{}, time.Millisecond); ok {
 		t.Fatal("a slot was made")
 	}
 }

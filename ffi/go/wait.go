@@ -214,13 +214,18 @@ func (w *wait) attempt(how way) (*Guard, *Error) {
 
 // try is one call of the library.
 func (w *wait) try(how way) (*Guard, *Error) {
-	if !w.client.taking.enter(w.ctx, w.last, w.client.operationTimeout) {
+	limit, ok := w.client.taking.enter(w.ctx, w.last, w.client.operationTimeout)
+	if !ok {
 		return nil, crowded(w.ctx)
 	}
 	defer w.client.taking.leave()
+	if how == inLine && !limit.IsZero() {
+		// The library ends it by the same time, and knows what the others in line met.
+		limit = limit.Add(10 * time.Millisecond)
+	}
 	l := &loss{releaseError: w.o.releaseError}
 	id := registry.add(l)
-	watcher := watch(w.ctx, w.last)
+	watcher := watch(w.ctx, limit)
 	var grant granted
 	var err *Error
 	switch how {
@@ -291,10 +296,16 @@ func (w *wait) leave() {
 	}
 }
 
-// lastChance ends the wait. Who never came to be first has not asked yet: nobody leaves without an answer.
+// leastTime is what the library gives a last attempt whose wait has used up everything.
+const leastTime = 30 * time.Millisecond
+
+// lastChance ends the wait. A caller that never became first has not asked yet, and does so once, in what is left of its time or in
+// leastTime.
 func (w *wait) lastChance() (*Guard, error) {
 	if w.attempts == 0 {
-		w.last = time.Now().Add(w.client.operationTimeout)
+		if least := time.Now().Add(leastTime); !w.last.IsZero() && w.last.Before(least) {
+			w.last = least
+		}
 		if g, err := w.attempt(inLine); g != nil || err != nil {
 			return g, plain(err)
 		}

@@ -1,6 +1,7 @@
 //! `syncguard_cancel`: ends calls from another thread.
 
 use std::ptr::null_mut;
+use std::time::Duration;
 
 use rust_syncguard::{CancelToken, LockError};
 
@@ -36,6 +37,21 @@ pub(crate) fn token(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn syncguard_cancel_new() -> *mut syncguard_cancel {
     quietly(null_mut(), |_| give(CancelToken::new()))
+}
+
+/// Makes a token that also bounds the calls it is given to: each ends `timeout_ms` from now at the latest, with NETWORK_TIMEOUT. The
+/// waits of `syncguard_lock` end by then too. For callers that have less time than their operation timeout, such as one that
+/// waits by itself and must be done.
+///
+/// @param timeout_ms  milliseconds from now; below zero is taken for zero.
+/// @return as for `syncguard_cancel_new`.
+/// Threads: any. No I/O.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syncguard_cancel_new_timeout(timeout_ms: i64) -> *mut syncguard_cancel {
+    quietly(null_mut(), |_| {
+        let timeout = Duration::from_millis(u64::try_from(timeout_ms).unwrap_or(0));
+        give(CancelToken::new().with_timeout(timeout))
+    })
 }
 
 /// Triggers a token, for good, and wakes every call that was given it. Any number of times; NULL is fine.

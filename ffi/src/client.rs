@@ -3,7 +3,6 @@
 use std::ffi::{CString, c_char};
 use std::ptr::null;
 use std::sync::Arc;
-use std::time::Duration;
 
 use rust_syncguard::{Backend, Client};
 
@@ -28,7 +27,6 @@ impl Opaque for syncguard_client {
 /// The body of a `syncguard_client`.
 pub(crate) struct Opened {
     pub(crate) client: Client,
-    pub(crate) dispose_timeout: Duration,
     backend: CString,
     /// Kept until the client goes, also if no callback uses it.
     _user: Arc<UserData>,
@@ -62,13 +60,11 @@ pub unsafe extern "C" fn syncguard_client_open(
         let out = call.slot(out);
         let adopted = Adopted::client(call, options);
         let out = out?;
-        let dispose_timeout = adopted.dispose_timeout();
         let (options, user) = adopted.options(call)?;
         let client = Client::open_with(call.text("url", url, url_len)?, &options)?;
         let backend = c_string(client.capabilities().backend);
         out.set(give(Opened {
             client,
-            dispose_timeout,
             backend,
             _user: user,
         }));

@@ -4,9 +4,8 @@ use std::ffi::{CString, c_char, c_int};
 use std::os::fd::AsRawFd;
 use std::ptr::null;
 use std::sync::Arc;
-use std::time::Duration;
 
-use rust_syncguard::{CancelToken, Guard, LockError};
+use rust_syncguard::{Guard, LockError};
 
 use crate::boundary::{Call, Opaque, UserData, boundary, c_string, give, quietly};
 use crate::cancel::{syncguard_cancel, token};
@@ -33,7 +32,6 @@ impl Opaque for syncguard_guard {
 /// The body of a `syncguard_guard`.
 pub(crate) struct Held {
     guard: Guard,
-    dispose_timeout: Duration,
     key: CString,
     lock_id: CString,
     fence: CString,
@@ -42,9 +40,8 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    pub(crate) fn new(guard: Guard, dispose_timeout: Duration, user: Arc<UserData>) -> Self {
+    pub(crate) fn new(guard: Guard, user: Arc<UserData>) -> Self {
         Self {
-            dispose_timeout,
             key: c_string(guard.key()),
             lock_id: c_string(guard.lock_id().as_str()),
             fence: c_string(&guard.fence().to_string()),
@@ -84,7 +81,7 @@ pub unsafe extern "C" fn syncguard_lock(
         let key = call.text("key", key, key_len)?;
         let (options, user) = adopted.options(call)?;
         let guard = opened.client.lock_with(key, &options)?;
-        out.set(give(Held::new(guard, opened.dispose_timeout, user)));
+        out.set(give(Held::new(guard, user)));
         Ok(OK)
     })
 }
@@ -117,7 +114,7 @@ pub unsafe extern "C" fn syncguard_try_lock(
         let Some(guard) = opened.client.try_lock_with(key, &options)? else {
             return Ok(LOCKED);
         };
-        out.set(give(Held::new(guard, opened.dispose_timeout, user)));
+        out.set(give(Held::new(guard, user)));
         Ok(OK)
     })
 }
@@ -298,10 +295,9 @@ pub unsafe extern "C" fn syncguard_guard_free(guard: *mut syncguard_guard) {
     quietly((), |call| {
         let Some(held) = call.take(guard) else { return };
         if held.is_shared() {
-            // A call is inside and would put the release off for as long as it stays. What fails here is tried again, and
-            // reported, by whoever is the last.
-            let bounded = CancelToken::new().with_timeout(held.dispose_timeout);
-            let _ = held.guard.release_with(Some(&bounded));
+            // A call is inside and would put the release off for as long as it stays. What fails here is tried once more, and
+            // reported, when the last one leaves.
+            held.guard.dispose();
         }
     });
 }

@@ -5,9 +5,7 @@ use std::mem::offset_of;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rust_syncguard::{
-    Backoff, ClientOptions, DEFAULT_DISPOSE_TIMEOUT, IncludeRaw, Jitter, LockError, LockOptions,
-};
+use rust_syncguard::{Backoff, ClientOptions, IncludeRaw, Jitter, LockError, LockOptions};
 
 use crate::boundary::{Call, SizeFirst, UserData, invalid};
 use crate::cancel::{syncguard_cancel, token};
@@ -191,14 +189,6 @@ impl Adopted<syncguard_client_options> {
             raw,
             readable,
             user,
-        }
-    }
-
-    /// How long a free of a guard may take.
-    pub(crate) fn dispose_timeout(&self) -> Duration {
-        match self.raw.dispose_timeout_ms {
-            0 => DEFAULT_DISPOSE_TIMEOUT,
-            ms => Duration::from_millis(ms.into()),
         }
     }
 

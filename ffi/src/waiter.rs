@@ -2,7 +2,6 @@
 
 use std::ffi::{c_char, c_void};
 use std::sync::Arc;
-use std::time::Duration;
 
 use rust_syncguard::{Turn, Waiter};
 
@@ -33,7 +32,6 @@ impl Opaque for syncguard_waiter {
 /// The body of a `syncguard_waiter`.
 pub(crate) struct InLine {
     waiter: Waiter,
-    dispose_timeout: Duration,
     /// After the waiter: the data is finalized when no call can come any more, and not from inside the line.
     _user: Arc<UserData>,
 }
@@ -73,15 +71,13 @@ pub unsafe extern "C" fn syncguard_lock_or_wait(
         let key = call.text("key", key, key_len)?;
         let (options, user) = adopted.options(call)?;
         let woken = UserData::adopt(wake_data, None);
-        let dispose_timeout = opened.dispose_timeout;
         match opened
             .client
             .lock_or_wait(key, &options, woken.wake(wake))?
         {
-            Turn::Held(guard) => out.set(give(Held::new(guard, dispose_timeout, user))),
+            Turn::Held(guard) => out.set(give(Held::new(guard, user))),
             Turn::InLine(waiter) => place.set(give(InLine {
                 waiter,
-                dispose_timeout,
                 _user: woken,
             })),
         }
@@ -89,13 +85,18 @@ pub unsafe extern "C" fn syncguard_lock_or_wait(
     })
 }
 
-/// One attempt by a place in line, whatever the options say of waiting. It is made also if the place is not the first, for who must
-/// leave and has never asked. Does not free the place: do that once the lock is held.
+/// One attempt by a place in line. It is made also if the place is not the first, for a caller that must leave and has never asked.
+/// Does not free the place: do that once the lock is held.
+/// It ends by the larger of the options' `acquire_timeout_ms` and the operation timeout, counted from when the place was taken. If
+/// that is over, or nearly, it still gets 30 ms. A caller that waits longer than the default 5 s says so in the options; one that
+/// took the place by `syncguard_waiter_new` and waited before that gives a token of `syncguard_cancel_new_timeout` with the rest.
 ///
 /// @param options  NULL for all defaults.
 /// @param out      gets the guard, which belongs to the caller and is freed with `syncguard_guard_free`; NULL unless OK.
 /// @param err      NULL, or gets an error below zero.
-/// @return OK, it is held; LOCKED, somebody else holds it; below zero as for `syncguard_try_lock`. The options' `user_data` as there.
+/// @return OK, it is held; LOCKED, somebody else holds it; below zero as for `syncguard_try_lock`; if less than half of an operation
+/// timeout was left and the store did not answer in it, the trouble that others in line met, or ACQUISITION_TIMEOUT if they were
+/// answered. The options' `user_data` as for `syncguard_try_lock`.
 /// Threads: any. Blocks up to the operation timeout.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn syncguard_waiter_try_lock(
@@ -112,7 +113,7 @@ pub unsafe extern "C" fn syncguard_waiter_try_lock(
         let Some(guard) = line.waiter.try_lock(&options)? else {
             return Ok(LOCKED);
         };
-        out.set(give(Held::new(guard, line.dispose_timeout, user)));
+        out.set(give(Held::new(guard, user)));
         Ok(OK)
     })
 }
@@ -168,7 +169,6 @@ pub unsafe extern "C" fn syncguard_waiter_new(
         let waiter = opened.client.waiter(key, user.wake(wake))?;
         out.set(give(InLine {
             waiter,
-            dispose_timeout: opened.dispose_timeout,
             _user: user,
         }));
         Ok(OK)

@@ -1,7 +1,10 @@
 //! What several test programs need.
 #![allow(dead_code)]
 
+pub mod stopwatch;
+
 use std::fs::File;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How long a test waits for what must happen: far longer than it takes, for machines that are busy.
@@ -17,9 +20,11 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// The shortest of three runs: a bound on time must not fail because the machine was busy once.
-pub fn best_of_three(mut run: impl FnMut() -> Duration) -> Duration {
-    (0..3).map(|_| run()).min().unwrap_or_default()
+/// What a thread came to, which must end by itself: one that hangs fails the test that waits for it, and no more.
+#[track_caller]
+pub fn ended<T>(thread: JoinHandle<T>) -> T {
+    eventually("the end of a thread", || thread.is_finished());
+    thread.join().expect("no panic")
 }
 
 /// The number of threads of this process whose name begins with `prefix`.

@@ -1,7 +1,6 @@
 /* Several threads at one handle: frees under a call, cancellation, races, signals, many guards. */
-#include "check.h"
+#include "stopwatch.h"
 
-#include <pthread.h>
 #include <signal.h>
 #include <sys/time.h>
 
@@ -103,11 +102,12 @@ static void the_longest_wait(void) {
   syncguard_client_free(job.client);
 }
 
-/* A wait of a minute ends within 50 ms of the trigger. The best of many: the machine may be busy. */
+/* A wait of a minute ends within 50 ms of the trigger, and on a busy machine within 200 ms each time, without what the process lost. */
 static void cancel_ends_a_wait(void) {
   syncguard_client *client = open_client();
   syncguard_guard *held = lock(client, "waited for");
-  int64_t best = INT64_MAX, bound = getenv("SLOW") ? 5000 : 50;
+  int64_t best = INT64_MAX, worst = 0, bound = getenv("SLOW") ? 5000 : 50;
+  begin_ticking();
   for (int i = 0; i < 3 || (i < 30 && best >= bound); i++) {
     struct job job = {0};
     job.client = client;
@@ -119,13 +119,13 @@ static void cancel_ends_a_wait(void) {
     syncguard_cancel_trigger(job.cancel);
     end(&job);
     CHECK(job.status == SYNCGUARD_STATUS_ABORTED && job.guard == NULL);
-    if (job.done - from < best) {
-      best = job.done - from;
-    }
+    int64_t took = job.done - from - stalled_us(from * 1000, job.done * 1000) / 1000;
+    best = took < best ? took : best;
+    worst = took > worst ? took : worst;
     syncguard_cancel_free(job.cancel);
   }
-  fprintf(stderr, "   cancelled within %d ms\n", (int)best);
-  CHECK(best < bound);
+  fprintf(stderr, "   cancelled within %d ms at best, %d ms at worst\n", (int)best, (int)worst);
+  CHECK(best < bound && worst < 4 * bound);
   syncguard_guard_free(held);
   syncguard_client_free(client);
 }

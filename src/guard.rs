@@ -203,9 +203,15 @@ impl Guard {
             .runtime
             .timer
             .set(at, Arc::clone(&held) as Arc<dyn Alarm>)?;
-        // Set before any extend can begin: only the guard's own calls and its heartbeat read it. The heartbeat may be faster
-        // when the lease is very short; its alarm then waits for the one just set.
         let _ = held.ticket.set(ticket);
+        // The heartbeat may have been faster: it had no ticket to set the alarm of the next renewal with. The loop ends when
+        // no renewal came in between.
+        let mut set = at;
+        while let Some(at) = held.life.alarm().filter(|at| *at != set) {
+            let alarm = Arc::clone(&held) as Arc<dyn Alarm>;
+            held.runtime.timer.reset(ticket, at, alarm);
+            set = at;
+        }
         Ok(Self {
             held,
             ticket,

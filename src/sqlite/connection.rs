@@ -1,6 +1,5 @@
 //! A connection: how it is opened and how it waits.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -8,10 +7,11 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use super::error::Failure;
+use super::files;
 use super::fork::{self, FileId, Inside};
 use super::schema;
 use super::sql;
-use super::url::beside;
+use super::url::{Target, beside};
 use crate::cancel::CancelToken;
 use crate::error::LockError;
 use crate::lease::random_bits;
@@ -74,15 +74,22 @@ pub(super) struct Handle {
 }
 
 impl Handle {
-    /// Opens the database at `path`, and makes it, its log and its tables where they are missing.
-    pub(super) fn open(path: &Path, inside: &Inside, limits: &Limits<'_>) -> Result<Self, Failure> {
+    /// Opens the database that `target` names, and makes it, its log and its tables where they are missing.
+    pub(super) fn open(
+        target: &Target,
+        inside: &Inside,
+        limits: &Limits<'_>,
+    ) -> Result<Self, Failure> {
         let patience = Arc::new(Patience::default());
         patience.begin(limits);
-        fork::adopt(inside, path, limits, &patience)?;
-        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
-            | OpenFlags::SQLITE_OPEN_CREATE
-            | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let mut sqlite = Connection::open_with_flags(path, flags)?;
+        // Where this fails, SQLite fails too, and knows the words for it.
+        let path = files::real_path(&target.path).unwrap_or_else(|_| target.path.clone());
+        let _ = files::create(inside, &path, target.mode);
+        fork::adopt(inside, &path, limits, &patience)?;
+        let before = FileId::of(&path).ok();
+        // Not SQLITE_OPEN_CREATE: its mode would be the umask's.
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let mut sqlite = Connection::open_with_flags(&path, flags)?;
         sqlite.set_prepared_statement_cache_capacity(STATEMENTS);
         let who = Arc::clone(&patience);
         sqlite.busy_handler(Some(move |tries| who.wait(tries)))?;
@@ -91,9 +98,12 @@ impl Handle {
         // The last one to close would delete the log and its index under a child that was forked and has yet to open them.
         sqlite.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
         when_free(&patience, || schema::prepare(&sqlite))?;
-        let file = FileId::of(path).map_err(vanished)?;
-        let real = std::fs::canonicalize(path).map_err(vanished)?;
-        let shm = FileId::of(&beside(&real, "-shm")).map_err(vanished)?;
+        // By the name that every call looks at. A file that was put there in the meantime is not the one that was opened.
+        let file = FileId::of(&target.path).map_err(vanished)?;
+        if before != Some(file) {
+            return Err(vanished(std::io::ErrorKind::NotFound.into()).into());
+        }
+        let shm = FileId::of(&beside(&path, "-shm")).map_err(vanished)?;
         fork::note(inside, file, shm);
         Ok(Self {
             sqlite,
@@ -148,7 +158,7 @@ fn when_free<T>(
 }
 
 fn vanished(e: std::io::Error) -> LockError {
-    LockError::unavailable("the lock file was removed while it was being opened")
+    LockError::unavailable("the lock file was removed or replaced while it was being opened")
         .with_source(e)
         .nothing_applied()
 }

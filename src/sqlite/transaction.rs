@@ -7,13 +7,29 @@ use super::SqliteBackend;
 use super::connection::Handle;
 use super::error::{self, Failure};
 use super::fork::Inside;
-use super::sql::{self, Live, Now, Stored};
+use super::lease_end::Now;
+use super::sql::{self, Live, Stored};
 use crate::cancel::CancelToken;
 use crate::clock;
 use crate::error::LockError;
 use crate::lease::{Fence, LockId};
 use crate::limits::Limits;
 use crate::pool::Rank;
+
+/// What a process has to know once to read the machine's boot-time clock.
+pub(super) struct Boot {
+    id: String,
+    offset: clock::BootOffset,
+}
+
+impl Boot {
+    fn read() -> std::io::Result<Self> {
+        Ok(Self {
+            id: clock::boot_id()?,
+            offset: clock::boot_offset()?,
+        })
+    }
+}
 
 impl SqliteBackend {
     /// Runs `work` on a connection of its own.
@@ -59,8 +75,8 @@ impl SqliteBackend {
                 Ok(value) => match sqlite.prepare_cached(sql::COMMIT)?.execute([]) {
                     Ok(_) => Ok(value),
                     Err(e) => {
-                        // The log may hold the commit although its sync failed: who knows what a crash makes of it.
-                        let error = error::from_sqlite(e, &limits);
+                        // The log may hold the commit although its sync failed: the recovery after a crash would find it.
+                        let error = error::from_sqlite(e, &limits).effect_unknown();
                         if !sqlite.is_autocommit() {
                             let _ = sqlite.execute_batch(sql::ROLLBACK);
                         }
@@ -109,10 +125,10 @@ impl SqliteBackend {
     }
 
     pub(super) fn now(&self) -> Result<Now<'_>, LockError> {
-        let boot_id = match self.boot_id.get() {
-            Some(id) => id,
+        let boot = match self.boot.get() {
+            Some(boot) => boot,
             None => {
-                let id = clock::boot_id().map_err(|e| {
+                let boot = Boot::read().map_err(|e| {
                     let error = if error::out_of_descriptors() {
                         LockError::unavailable(error::NO_DESCRIPTORS)
                     } else {
@@ -120,12 +136,13 @@ impl SqliteBackend {
                     };
                     error.with_source(e).nothing_applied()
                 })?;
-                self.boot_id.get_or_init(|| id)
+                self.boot.get_or_init(|| boot)
             }
         };
         Ok(Now {
-            boot_id,
-            boot_ms: i64::try_from(clock::boot_time().as_millis()).unwrap_or(i64::MAX),
+            boot_id: &boot.id,
+            boot_ms: clock::machine_boot_ms(boot.offset),
+            wall_ms: clock::wall_ms(),
         })
     }
 

@@ -391,8 +391,12 @@ fn beside_a_container(dir: &Path, container: impl FnOnce() -> Player) {
         .expect("an answer")
         .expect("a grant");
     std::fs::write(dir.join("host id"), id.as_str()).expect("a file");
-    let container = container();
-    wait_for("the container", || dir.join("container holds").exists());
+    let mut container = container();
+    wait_for("the container", || {
+        let ended = container.0.try_wait().expect("its status");
+        assert!(ended.is_none(), "the container: {ended:?}");
+        dir.join("container holds").exists()
+    });
     assert!(
         attempt(&b, "container", MINUTE)
             .expect("an answer")

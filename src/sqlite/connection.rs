@@ -66,7 +66,7 @@ impl Patience {
     }
 }
 
-/// An open, checked connection.
+/// An open, checked connection. Opened, used and closed by threads that are [`Inside`]; never closed in a forked child.
 pub(super) struct Handle {
     pub(super) sqlite: Connection,
     patience: Arc<Patience>,
@@ -141,6 +141,12 @@ impl Handle {
         work: impl FnMut() -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         when_free(&self.patience, work)
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        fork::forget(self.file);
     }
 }
 

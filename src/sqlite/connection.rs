@@ -23,10 +23,8 @@ use crate::sync::Mutex;
 const PAUSE: Duration = Duration::from_millis(2);
 /// How many steps of its machine SQLite makes between two looks at the deadline.
 const STEPS: std::ffi::c_int = 2000;
-/// Statements of all verbs together, with room to spare.
-const STATEMENTS: usize = 24;
 
-/// By when, and until whose cancel, the call that uses a connection may wait. SQLite's handlers look here.
+/// By when, and until whose cancel, the call that uses a connection may wait. SQLite's progress handler looks here.
 #[derive(Debug, Default)]
 pub(super) struct Patience(Mutex<Option<(Instant, Option<CancelToken>)>>);
 
@@ -90,11 +88,12 @@ impl Handle {
         // Not SQLITE_OPEN_CREATE: its mode would be the umask's.
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let mut sqlite = Connection::open_with_flags(&path, flags)?;
-        sqlite.set_prepared_statement_cache_capacity(STATEMENTS);
-        let who = Arc::clone(&patience);
-        sqlite.busy_handler(Some(move |tries| who.wait(tries)))?;
-        let who = Arc::clone(&patience);
-        sqlite.progress_handler(STEPS, Some(move || who.is_over()))?;
+        // Every statement that may find the file busy is repeated by `when_free`.
+        sqlite.busy_timeout(Duration::ZERO)?;
+        let bounds = Arc::clone(&patience);
+        sqlite
+            .progress_handler(STEPS, Some(move || bounds.is_over()))
+            .into_result()?;
         // The last one to close would delete the log and its index under a child that was forked and has yet to open them.
         sqlite.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
         when_free(&patience, || schema::prepare(&sqlite))?;
@@ -129,13 +128,12 @@ impl Handle {
     /// Takes the right to write, waiting for it.
     pub(super) fn begin(&self) -> Result<(), Failure> {
         self.when_free(|| {
-            self.sqlite.prepare_cached(sql::BEGIN)?.execute([])?;
+            self.sqlite.execute(sql::BEGIN, [])?;
             Ok(())
         })
     }
 
-    /// Runs `work` until nobody is in its way. SQLite asks the busy handler by itself in most cases, but not in all: the
-    /// recovery of a log and a switch of the journal mode answer at once.
+    /// Repeats `work` while another connection is in its way. SQLite answers "busy" at once: its own waiting is switched off.
     pub(super) fn when_free<T>(
         &self,
         work: impl FnMut() -> Result<T, Failure>,
@@ -160,6 +158,23 @@ fn when_free<T>(
             Err(e) if e.is_busy() && patience.wait(tries) => tries = tries.saturating_add(1),
             done => return done,
         }
+    }
+}
+
+/// What setting a handler answers: nothing in older versions of rusqlite, a result in newer ones.
+trait IntoResult {
+    fn into_result(self) -> rusqlite::Result<()>;
+}
+
+impl IntoResult for () {
+    fn into_result(self) -> rusqlite::Result<()> {
+        Ok(())
+    }
+}
+
+impl IntoResult for rusqlite::Result<()> {
+    fn into_result(self) -> rusqlite::Result<()> {
+        self
     }
 }
 

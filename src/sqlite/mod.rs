@@ -104,9 +104,7 @@ impl Backend for SqliteBackend {
                 return Ok(if lock.lock_id == *lock_id {
                     // The first grant may have been read back from a log whose sync failed. A grant that is answered is on
                     // the disk: this commit takes it there.
-                    sqlite
-                        .prepare_cached(sql::WRITE_AGAIN)?
-                        .execute([&held.key, lock_id.as_str()])?;
+                    sqlite.execute(sql::WRITE_AGAIN, [&held.key, lock_id.as_str()])?;
                     AcquireOutcome::Acquired(Acquired::new(
                         *lock_id,
                         lock.fence,
@@ -124,21 +122,22 @@ impl Backend for SqliteBackend {
             let number = i64::try_from(fence.get()).unwrap_or(i64::MAX);
             let expires_at_ms = now.wall_ms.saturating_add(ttl.as_millis());
             let expires_boot_ms = now.boot_ms.saturating_add(ttl.as_millis());
-            sqlite
-                .prepare_cached(sql::WRITE_FENCE)?
-                .execute(params![counter, number])?;
+            sqlite.execute(sql::WRITE_FENCE, params![counter, number])?;
             let grant = || {
-                sqlite.prepare_cached(sql::GRANT)?.execute(params![
-                    name,
-                    lock_id.as_str(),
-                    expires_at_ms,
-                    now.wall_ms,
-                    number,
-                    key.as_str(),
-                    now.boot_id,
-                    expires_boot_ms,
-                    now.boot_ms
-                ])
+                sqlite.execute(
+                    sql::GRANT,
+                    params![
+                        name,
+                        lock_id.as_str(),
+                        expires_at_ms,
+                        now.wall_ms,
+                        number,
+                        key.as_str(),
+                        now.boot_id,
+                        expires_boot_ms,
+                        now.boot_ms
+                    ],
+                )
             };
             match grant() {
                 Err(e)
@@ -169,9 +168,7 @@ impl Backend for SqliteBackend {
                 Some(Stored::Live(held)) if held.lock.lock_id == *lock_id => held,
                 other => return Ok(ReleaseOutcome::Absent(absence(&other))),
             };
-            let gone = sqlite
-                .prepare_cached(sql::DELETE)?
-                .execute(params![held.key, lock_id.as_str()])?;
+            let gone = sqlite.execute(sql::DELETE, params![held.key, lock_id.as_str()])?;
             Ok(if gone == 1 {
                 ReleaseOutcome::Released
             } else {
@@ -192,14 +189,17 @@ impl Backend for SqliteBackend {
                 other => return Ok(ExtendOutcome::Absent(absence(&other))),
             };
             let expires_at_ms = now.wall_ms.saturating_add(ttl.as_millis());
-            let changed = sqlite.prepare_cached(sql::EXTEND)?.execute(params![
-                held.key,
-                lock_id.as_str(),
-                expires_at_ms,
-                now.boot_ms.saturating_add(ttl.as_millis()),
-                now.boot_ms,
-                now.boot_id
-            ])?;
+            let changed = sqlite.execute(
+                sql::EXTEND,
+                params![
+                    held.key,
+                    lock_id.as_str(),
+                    expires_at_ms,
+                    now.boot_ms.saturating_add(ttl.as_millis()),
+                    now.boot_ms,
+                    now.boot_id
+                ],
+            )?;
             Ok(if changed == 1 {
                 ExtendOutcome::Extended(expires_at_ms)
             } else {
@@ -255,13 +255,10 @@ impl Backend for SqliteBackend {
         self.write(Rank::Ordinary, cancel, |sqlite, now| {
             let cut = now.boot_ms.saturating_sub(CLEANUP_GUARD_MS);
             let wall_cut = now.wall_ms.saturating_sub(CLEANUP_GUARD_MS);
-            let gone = sqlite.prepare_cached(sql::PURGE)?.execute(params![
-                now.boot_id,
-                cut,
-                limit,
-                now.boot_ms,
-                wall_cut
-            ])?;
+            let gone = sqlite.execute(
+                sql::PURGE,
+                params![now.boot_id, cut, limit, now.boot_ms, wall_cut],
+            )?;
             Ok(gone as u64)
         })
     }

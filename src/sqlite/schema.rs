@@ -108,7 +108,7 @@ pub(super) fn is_complete(sqlite: &Connection) -> Result<bool, Failure> {
 
 /// The columns of a plain table without triggers; `None` if nothing has its name.
 fn columns(sqlite: &Connection, table: &str) -> Result<Option<String>, Failure> {
-    let mut find = sqlite.prepare_cached(
+    let mut find = sqlite.prepare(
         "SELECT type = 'table' AND name = ?1 COLLATE NOCASE FROM sqlite_schema
          WHERE name = ?1 COLLATE NOCASE OR (type = 'trigger' AND tbl_name = ?1 COLLATE NOCASE)
          ORDER BY 1 LIMIT 2",
@@ -122,7 +122,7 @@ fn columns(sqlite: &Connection, table: &str) -> Result<Option<String>, Failure> 
         _ => return Err(foreign(table, "is not a plain table without triggers").into()),
     }
     Ok(sqlite
-        .prepare_cached(
+        .prepare(
             "SELECT group_concat(name || iif(pk, '*', ''), ',') FROM (SELECT name, pk FROM pragma_table_info(?1) ORDER BY cid)",
         )?
         .query_row([table], |row| row.get(0))?)
@@ -138,7 +138,7 @@ fn is_ours(table: &str, found: Option<String>, expected: &str) -> Result<bool, F
 
 fn has_index(sqlite: &Connection, columns: &str, unique: bool) -> Result<bool, Failure> {
     Ok(sqlite
-        .prepare_cached(
+        .prepare(
             "SELECT EXISTS (
                  SELECT 1 FROM pragma_index_list(?1) AS l
                  WHERE l.partial = 0 AND l.\"unique\" >= ?3 AND ?2 =

@@ -72,7 +72,7 @@ impl SqliteBackend {
                 .map_err(Failure::from)
                 .and_then(|_| work(sqlite, &self.now()?));
             match done {
-                Ok(value) => match sqlite.prepare_cached(sql::COMMIT)?.execute([]) {
+                Ok(value) => match sqlite.execute(sql::COMMIT, []) {
                     Ok(_) => Ok(value),
                     Err(e) => {
                         // The log may hold the commit although its sync failed: the recovery after a crash would find it.
@@ -85,7 +85,7 @@ impl SqliteBackend {
                 },
                 Err(e) => {
                     if !sqlite.is_autocommit() {
-                        sqlite.prepare_cached(sql::ROLLBACK)?.execute([])?;
+                        sqlite.execute(sql::ROLLBACK, [])?;
                     }
                     Err(e)
                 }
@@ -115,7 +115,7 @@ impl SqliteBackend {
         argument: &str,
         now: Option<&Now<'_>>,
     ) -> Result<Option<Stored>, Failure> {
-        let mut statement = sqlite.prepare_cached(statement)?;
+        let mut statement = sqlite.prepare(statement)?;
         let mut rows = statement.query([argument])?;
         match (rows.next()?, now) {
             (None, _) => Ok(None),
@@ -159,9 +159,7 @@ impl SqliteBackend {
             )
             .into());
         }
-        sqlite
-            .prepare_cached(sql::DELETE_ID)?
-            .execute([id.as_str()])?;
+        sqlite.execute(sql::DELETE_ID, [id.as_str()])?;
         Ok(())
     }
 }
@@ -169,8 +167,7 @@ impl SqliteBackend {
 /// The fence after the stored counter, before anything is written.
 pub(super) fn next_fence(sqlite: &Connection, counter: &str) -> Result<Fence, Failure> {
     let stored = sqlite
-        .prepare_cached(sql::READ_FENCE)?
-        .query_row([counter], |row| {
+        .query_row(sql::READ_FENCE, [counter], |row| {
             Ok(match row.get_ref(0)? {
                 ValueRef::Integer(n) => n,
                 // Not a counter: `after` refuses it as it does every negative one.

@@ -50,7 +50,7 @@ fn beside(dependency: &str, item: &str, goal: Goal) -> String {
     after.split('"').next().unwrap_or_default().to_owned()
 }
 
-fn cargo(dir: &Path, arguments: &[&str]) {
+fn cargo(dir: &Path, arguments: &[&str]) -> String {
     let told = dir.join("told");
     let out = || File::options().append(true).create(true).open(&told);
     let mut child = Command::new(env!("CARGO"))
@@ -73,7 +73,7 @@ fn cargo(dir: &Path, arguments: &[&str]) {
         match child.try_wait().expect("its status") {
             Some(status) => {
                 assert!(status.success(), "cargo {arguments:?}: {}", told());
-                return;
+                return told();
             }
             None if Instant::now() > limit => {
                 let _ = child.kill();
@@ -112,6 +112,42 @@ fn diesel() {
     let dependency =
         "diesel = { version = \"2.3\", default-features = false, features = [\"sqlite\"] }";
     beside(dependency, "diesel::SqliteConnection", Goal::Check);
+}
+
+/// Runs a program without any feature: every URL is refused by an error that names the feature.
+#[test]
+fn a_url_of_a_missing_feature_is_told_so() {
+    let dir = tempfile::tempdir().expect("a temp dir");
+    let at = |name: &str| dir.path().join(name);
+    fs::create_dir(at("src")).expect("a directory");
+    let root = env!("CARGO_MANIFEST_DIR");
+    let manifest = format!(
+        "[package]\nname = \"bare\"\nversion = \"0.1.0\"\nedition = \"2024\"\n\n[dependencies]\n\
+         syncguard = {{ path = {root:?}, default-features = false }}\n\n[workspace]\n"
+    );
+    fs::write(at("Cargo.toml"), manifest).expect("a manifest");
+    let program = r#"
+        fn main() {
+            for url in ["sqlite:locks.db", "redis://localhost", "postgres://localhost/db"] {
+                let error = syncguard::Client::open(url).map(drop).expect_err(url);
+                println!("{url}: {:?}: {error}", error.code());
+            }
+        }
+    "#;
+    fs::write(at("src/main.rs"), program).expect("a program");
+    let told = cargo(dir.path(), &["run"]);
+    for (url, feature) in [
+        ("sqlite:locks.db", "sqlite"),
+        ("redis://localhost", "redis"),
+        ("postgres://localhost/db", "postgres"),
+    ] {
+        let line = told.lines().find(|line| line.starts_with(url)).expect(url);
+        assert!(line.contains("InvalidArgument"), "{line}");
+        assert!(line.contains(&format!("--features {feature}")), "{line}");
+    }
+    // What is on by default, and what is not.
+    let manifest = fs::read_to_string(Path::new(root).join("Cargo.toml")).expect("a manifest");
+    assert!(manifest.contains("default = [\"redis\", \"postgres\", \"tls\"]"));
 }
 
 /// A dependency, and something of it to use.

@@ -10,13 +10,18 @@ TOOLS := redis-server:redis-server pgbouncer:pgbouncer pg_ctlcluster:postgresql 
 include ffi/ffi.mk
 include benches/bench.mk
 
-.PHONY: demo test lint unit model bench-check overshoot torture torture-c go-race go-oldest targets deps
+.PHONY: demo test compat lint unit model bench-check overshoot torture torture-c go-race go-oldest targets deps
 .DEFAULT_GOAL := demo
 
 demo:
-	$(CARGO) run --quiet --example quickstart
+	$(CARGO) run --quiet --features sqlite --example quickstart
 
 test: deps lint unit model bench-check
+
+# A small program beside every common user of SQLite: versions that go together are found, and compile. `make test` resolves
+# all of them and compiles those at the ends of the range.
+compat:
+	SYNCGUARD_COMPAT=1 $(CARGO) test --test compat -- --nocapture
 
 # Formatting, lints with all features, each feature and none, and the documentation.
 lint:

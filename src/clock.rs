@@ -55,7 +55,63 @@ pub(crate) fn boot_time() -> Duration {
     }
 }
 
-/// Which boot of the machine this is; a lease counted on the boot clock means nothing in another one.
+/// Time since boot as the machine counts it, in milliseconds: the same number in every time namespace. A process in one of
+/// its own sees its clock moved by `offset`, which [`boot_offset`] tells.
+#[cfg(feature = "sqlite")]
+pub(crate) fn machine_boot_ms(offset: BootOffset) -> i64 {
+    let nanos = i64::try_from(boot_time().as_nanos()).unwrap_or(i64::MAX);
+    nanos.saturating_sub(offset.0).div_euclid(1_000_000)
+}
+
+/// By how many nanoseconds this process sees the boot-time clock ahead of the machine's.
+#[cfg(feature = "sqlite")]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BootOffset(i64);
+
+/// How far the time namespace of this process moves the boot-time clock.
+#[cfg(all(feature = "sqlite", any(target_os = "linux", target_os = "android")))]
+pub(crate) fn boot_offset() -> std::io::Result<BootOffset> {
+    let text = match std::fs::read_to_string("/proc/self/timens_offsets") {
+        Ok(text) => text,
+        // A kernel without time namespaces.
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(BootOffset(0)),
+        Err(e) => return Err(e),
+    };
+    // The file tells about the namespace of future children.
+    let link = |name: &str| std::fs::read_link(format!("/proc/self/ns/{name}"));
+    if link("time")? != link("time_for_children")? {
+        return Err(std::io::Error::other(
+            "the process has left its time namespace for its children only",
+        ));
+    }
+    offset_of(&text).map(BootOffset).ok_or_else(|| {
+        std::io::Error::other("/proc/self/timens_offsets has no line for the boot-time clock")
+    })
+}
+
+/// How far the time namespace of this process moves the boot-time clock: there are none here.
+#[cfg(all(
+    feature = "sqlite",
+    not(any(target_os = "linux", target_os = "android"))
+))]
+pub(crate) fn boot_offset() -> std::io::Result<BootOffset> {
+    Ok(BootOffset(0))
+}
+
+/// The line `boottime SECONDS NANOSECONDS`.
+#[cfg(all(feature = "sqlite", any(target_os = "linux", target_os = "android")))]
+fn offset_of(text: &str) -> Option<i64> {
+    text.lines().find_map(|line| {
+        let mut words = line.split_ascii_whitespace();
+        // Old kernels write the clock's number.
+        words.next().filter(|w| *w == "boottime" || *w == "7")?;
+        let seconds: i64 = words.next()?.parse().ok()?;
+        let nanos: i64 = words.next()?.parse().ok()?;
+        seconds.checked_mul(1_000_000_000)?.checked_add(nanos)
+    })
+}
+
+/// Which boot of the machine this is, as far as this process is told: containers mount a file of their own over it.
 #[cfg(feature = "sqlite")]
 pub(crate) fn boot_id() -> std::io::Result<String> {
     #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -89,7 +145,7 @@ fn asked_boot_id() -> std::io::Result<String> {
     }
 }
 
-/// Unix milliseconds, to be shown and never to be compared.
+/// Unix milliseconds. Shown; never what a lease is counted on.
 pub(crate) fn wall_ms() -> i64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)

@@ -194,6 +194,13 @@ impl LockError {
         self
     }
 
+    /// Says that the request may have taken effect, whatever the code is.
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn effect_unknown(mut self) -> Self {
+        self.0.may_have_applied = true;
+        self
+    }
+
     /// Names the key concerned, by its hash.
     #[must_use]
     pub fn for_key(mut self, key: &crate::Key) -> Self {

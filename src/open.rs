@@ -254,7 +254,7 @@ impl ClientOptions {
 #[allow(dead_code)]
 fn not_built(feature: &str) -> LockError {
     LockError::invalid(format!(
-        "this build of syncguard lacks the feature \"{feature}\""
+        "this build of syncguard lacks the feature \"{feature}\"; build it with --features {feature}"
     ))
 }
 

@@ -230,6 +230,15 @@ fn rights_are_few_and_a_missing_one_is_named() {
     // Without CLIENT SETNAME, INFO and CONFIG it works; what was not looked at is said.
     let warnings = bob.check(None).expect("all rights are there");
     assert!(warnings[0].contains("INFO"), "{warnings:?}");
+    // With INFO alone: exactly what CONFIG would have told.
+    server.cli(&["CONFIG", "SET", "appendonly", "yes"]);
+    acl(&server, "carol", &[&minimal[..], &["+info"]].concat());
+    let carol = as_user("carol");
+    let warnings = carol.check(None).expect("all rights are there").join("\n");
+    assert!(
+        warnings.contains("may not read appendfsync and no-appendfsync-on-rewrite"),
+        "{warnings}"
+    );
 
     for (missing, said) in [
         ("+evalsha", "EVALSHA"),
@@ -297,7 +306,13 @@ fn check_warns_of_what_loses_locks_and_fences() {
         ("maxmemory-policy", "volatile-lru", "volatile-lru"),
         ("maxmemory-policy", "allkeys-random", "allkeys-random"),
         ("maxmemory-policy", "noeviction", ""),
-        ("appendfsync", "everysec", "appendfsync"),
+        (
+            "no-appendfsync-on-rewrite",
+            "yes",
+            "no-appendfsync-on-rewrite is on",
+        ),
+        ("no-appendfsync-on-rewrite", "no", ""),
+        ("appendfsync", "everysec", "appendfsync is not always"),
         ("appendonly", "no", "appendonly yes"),
     ] {
         server.cli(&["CONFIG", "SET", setting, value]);

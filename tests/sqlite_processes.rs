@@ -18,7 +18,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
-use process::{WallClock, set_wall_clock};
+use process::{WallClock, set_boot_clock, set_wall_clock};
 use syncguard::{
     AcquireOutcome, Backend, ClientOptions, ErrorCode, LockError, LockId, SqliteBackend,
 };
@@ -55,7 +55,40 @@ struct Player(Child);
 
 impl Player {
     fn start(part: &str, dir: &Path, number: usize, env: &[(&str, &Path)]) -> Self {
-        let mut command = Command::new(std::env::current_exe().expect("this binary"));
+        let command = Command::new(std::env::current_exe().expect("this binary"));
+        Self::run(command, part, dir, number, env)
+    }
+
+    /// The same in namespaces of its own: `options` are those of unshare(1), and `boot_id` is mounted over the kernel's.
+    fn start_apart(
+        options: &[&str],
+        boot_id: &str,
+        part: &str,
+        dir: &Path,
+        env: &[(&str, &Path)],
+    ) -> Self {
+        let id = dir.join(format!("boot id {boot_id}"));
+        std::fs::write(&id, format!("{boot_id}\n")).expect("a boot id");
+        let mut command = Command::new("unshare");
+        if !nix::unistd::geteuid().is_root() {
+            command.arg("--map-root-user");
+        }
+        command
+            .args(options)
+            .args(["--mount", "sh", "-c"])
+            .arg("mount --bind \"$0\" /proc/sys/kernel/random/boot_id && exec \"$@\"")
+            .arg(&id)
+            .arg(std::env::current_exe().expect("this binary"));
+        Self::run(command, part, dir, 0, env)
+    }
+
+    fn run(
+        mut command: Command,
+        part: &str,
+        dir: &Path,
+        number: usize,
+        env: &[(&str, &Path)],
+    ) -> Self {
         command
             .args(["--exact", "play_a_part", "--nocapture"])
             .env(PART, part)
@@ -100,6 +133,11 @@ fn play_a_part() {
         "own key" => contend(&dir, &format!("key {number}"), &number),
         "traffic" => traffic(&dir),
         "clock" => step_the_clock(&dir),
+        "container" => in_a_container(&dir),
+        "boot" => one_boot(&dir),
+        "umask" => with_umasks(&dir),
+        "moved" => from_another_directory(&dir),
+        "failing commit" => failing_commit(&dir),
         "no descriptors" => without_descriptors(&dir, &number),
         "fork" => fork::parent_stays(&dir),
         "fork and go" => fork::parent_goes(&dir),
@@ -309,6 +347,290 @@ fn a_wall_clock_that_steps_neither_frees_nor_freezes() {
     let place = support::plain_directory();
     let clock = WallClock::build(dir.path(), place.path());
     Player::start("clock", dir.path(), 0, &clock.env()).finish("clock");
+}
+
+fn mark(dir: &Path, name: &str) {
+    std::fs::write(dir.join(name), "").expect("a mark");
+}
+
+/// Meets the lock of the test and holds one of its own until told.
+fn in_a_container(dir: &Path) {
+    let b = open(dir);
+    let refused = || {
+        assert!(attempt(&b, "host", MINUTE).expect("an answer").is_none());
+        assert!(b.is_locked(&key("host"), None).expect("an answer"));
+    };
+    let shim = std::env::var_os("WALL_CLOCK_OFFSET").is_some();
+    refused();
+    // Not freed by a step of the wall clock either.
+    for step in [3 * 365 * 24 * 3600, -24 * 3600, 0] {
+        if shim {
+            set_wall_clock(dir, step);
+            refused();
+        }
+    }
+    let (own, _) = attempt(&b, "container", 10 * MINUTE)
+        .expect("an answer")
+        .expect("a grant");
+    mark(dir, "container holds");
+    wait_for("the test", || dir.join("test has looked").exists());
+    free(&b, &own);
+    // A lock is given back and renewed by its id from anywhere.
+    let host = std::fs::read_to_string(dir.join("host id")).expect("an id");
+    let host = LockId::parse(&host).expect("an id");
+    assert!(matches!(
+        b.extend(&host, ttl(10 * MINUTE), None),
+        Ok(syncguard::ExtendOutcome::Extended(_))
+    ));
+}
+
+/// Holds a lock, runs `container`, and looks at the container's lock.
+fn beside_a_container(dir: &Path, container: impl FnOnce() -> Player) {
+    let b = open(dir);
+    let (id, _) = attempt(&b, "host", 10 * MINUTE)
+        .expect("an answer")
+        .expect("a grant");
+    std::fs::write(dir.join("host id"), id.as_str()).expect("a file");
+    let mut container = container();
+    wait_for("the container", || {
+        let ended = container.0.try_wait().expect("its status");
+        assert!(ended.is_none(), "the container: {ended:?}");
+        dir.join("container holds").exists()
+    });
+    assert!(
+        attempt(&b, "container", MINUTE)
+            .expect("an answer")
+            .is_none()
+    );
+    assert_eq!(b.purge_expired(100, None).ok(), Some(0));
+    mark(dir, "test has looked");
+    container.finish("container");
+    free(&b, &id);
+}
+
+#[test]
+fn containers_with_boot_ids_of_their_own_share_one_store() {
+    let dir = tempfile::tempdir().expect("a temp dir");
+    let place = support::plain_directory();
+    let clock = WallClock::build(dir.path(), place.path());
+    beside_a_container(dir.path(), || {
+        Player::start_apart(&[], "of a container", "container", dir.path(), &clock.env())
+    });
+}
+
+/// A time namespace moves the boot-time clock of its processes, in both directions.
+#[test]
+fn containers_in_time_namespaces_share_one_store() {
+    for offset in ["1000000", "-5"] {
+        let dir = tempfile::tempdir().expect("a temp dir");
+        beside_a_container(dir.path(), || {
+            let options = ["--time", "--fork", "--boottime", offset];
+            Player::start_apart(&options, "in another time", "container", dir.path(), &[])
+        });
+    }
+}
+
+/// One boot of a machine: what the file "attempts" asks for, and whether each key must be free.
+fn one_boot(dir: &Path) {
+    let b = open(dir);
+    let attempts = std::fs::read_to_string(dir.join("attempts")).expect("a file");
+    for line in attempts.lines() {
+        let (k, ms) = line.split_once(' ').expect("two words");
+        let (ms, free) = ms.split_once(' ').expect("three words");
+        let seen = b.is_locked(&key(k), None).expect("an answer");
+        assert_eq!(!seen, free == "free", "is_locked: {line}");
+        if free == "free" {
+            let ms = ms.parse().expect("a number");
+            assert!(attempt(&b, k, ms).expect("an answer").is_some(), "{line}");
+        }
+    }
+}
+
+#[test]
+fn a_reboot_frees_locks_also_where_the_boot_id_repeats() {
+    const TEN_YEARS: u64 = 10 * 365 * 24 * 3600 * 1000;
+    const HOUR: i64 = 3600;
+    let dir = tempfile::tempdir().expect("a temp dir");
+    let place = support::plain_directory();
+    let clock = WallClock::build(dir.path(), place.path());
+    let boot = |id: &str, up: i64, wall: i64, attempts: &[(&str, u64, &str)]| {
+        set_boot_clock(dir.path(), up);
+        set_wall_clock(dir.path(), wall);
+        let lines: String = attempts
+            .iter()
+            .map(|(k, ms, free)| format!("{k} {ms} {free}\n"))
+            .collect();
+        std::fs::write(dir.path().join("attempts"), lines).expect("a file");
+        Player::start_apart(&[], id, "boot", dir.path(), &clock.env()).finish(id);
+    };
+    let both = |free| [("short", 10 * MINUTE, free), ("long", TEN_YEARS, free)];
+    // Up for ten days, then for a minute: nothing of before is left, whatever the id and the wall clock say.
+    boot("first", 240 * HOUR, 0, &both("free"));
+    boot("first", 240 * HOUR, 0, &both("taken"));
+    boot("repeated", 239 * HOUR, -HOUR, &both("free"));
+    boot("repeated", 239 * HOUR, 24 * HOUR, &both("taken"));
+    boot("repeated", 0, HOUR, &both("free"));
+    // Up for as long as before, under another id: the holder may live in a container. A TTL later it cannot, and ten years
+    // are cut to an hour where the wall clock too tells of a reboot.
+    let uptime = std::fs::read_to_string("/proc/uptime").expect("the uptime");
+    let uptime = uptime.split('.').next().and_then(|s| s.parse::<i64>().ok());
+    let later = uptime.expect("seconds") + 6 * HOUR;
+    boot("second", 0, later, &both("taken"));
+    boot(
+        "second",
+        900,
+        later,
+        &[("short", 1, "free"), ("long", 1, "taken")],
+    );
+    boot("second", HOUR + 300, later, &[("long", 1, "free")]);
+    // Where it tells of none, they are not.
+    boot("third", 0, 3 * HOUR, &[("years", TEN_YEARS, "free")]);
+    boot("fourth", 48 * HOUR, 51 * HOUR, &[("years", 1, "taken")]);
+}
+
+fn modes(dir: &Path, name: &str) -> Vec<u32> {
+    use std::os::unix::fs::PermissionsExt;
+    ["", "-wal", "-shm"]
+        .iter()
+        .map(|suffix| {
+            let file = dir.join(format!("{name}{suffix}"));
+            let meta = std::fs::metadata(&file).expect("a file");
+            meta.permissions().mode() & 0o777
+        })
+        .collect()
+}
+
+fn with_umasks(dir: &Path) {
+    use nix::sys::stat::{Mode, umask};
+    let files = [
+        (0o000, "", 0o600),
+        (0o022, "", 0o600),
+        (0o777, "", 0o600),
+        (0o000, "?mode=0600", 0o600),
+        (0o022, "?mode=0660", 0o660),
+        (0o077, "?mode=0644", 0o644),
+        (0o000, "?mode=0640", 0o640),
+    ];
+    for (n, (mask, option, mode)) in files.into_iter().enumerate() {
+        umask(Mode::from_bits_truncate(mask));
+        let url = |option: &str| format!("sqlite:{}/{n}.db{option}", dir.display());
+        let open = |option: &str| {
+            SqliteBackend::open(&url(option), &ClientOptions::new()).expect("a good URL")
+        };
+        let warned = |b: &SqliteBackend| {
+            let told = b.check(None).expect("a good store");
+            told.iter().any(|w| w.contains("more users"))
+        };
+        let b = open(option);
+        let (id, _) = attempt(&b, "k", MINUTE)
+            .expect("an answer")
+            .expect("a grant");
+        let name = format!("{n}.db");
+        assert_eq!(modes(dir, &name), [mode; 3], "umask {mask:03o} {option:?}");
+        assert!(!warned(&b), "{option:?}");
+        // A file that exists keeps its mode, and a wider one than asked for is told.
+        let strict = open("");
+        assert_eq!(warned(&strict), mode != 0o600, "{option:?}");
+        let wide = open("?mode=0666");
+        free(&wide, &id);
+        assert!(!warned(&wide));
+        assert_eq!(modes(dir, &name), [mode; 3], "umask {mask:03o} {option:?}");
+    }
+}
+
+#[test]
+fn new_files_are_the_users_own_whatever_the_umask_is() {
+    let dir = tempfile::tempdir().expect("a temp dir");
+    Player::start("umask", dir.path(), 0, &[]).finish("umask");
+}
+
+/// A relative path means the directory that was current when the client was opened.
+fn from_another_directory(dir: &Path) {
+    std::fs::create_dir(dir.join("first")).expect("a directory");
+    std::os::unix::fs::symlink("first/target.db", dir.join("link.db")).expect("a link");
+    std::env::set_current_dir(dir).expect("a move");
+    let options = ClientOptions::new().operation_timeout(PATIENCE);
+    let relative = |url| SqliteBackend::open(url, &options).expect("a good URL");
+    let (plain, linked) = (relative("sqlite:plain.db"), relative("sqlite:link.db"));
+    std::env::set_current_dir("/").expect("a move");
+    for b in [&plain, &linked] {
+        let (id, _) = attempt(b, "k", MINUTE)
+            .expect("an answer")
+            .expect("a grant");
+        std::env::set_current_dir(dir.join("first")).expect("a move");
+        assert!(attempt(b, "k", MINUTE).expect("an answer").is_none());
+        free(b, &id);
+    }
+    for name in [
+        "plain.db",
+        "plain.db-wal",
+        "first/target.db",
+        "first/target.db-wal",
+    ] {
+        assert!(dir.join(name).exists(), "{name}");
+    }
+    assert!(!dir.join("link.db-wal").exists());
+}
+
+#[test]
+fn a_relative_path_does_not_follow_the_process() {
+    let dir = tempfile::tempdir().expect("a temp dir");
+    Player::start("moved", dir.path(), 0, &[]).finish("moved");
+}
+
+/// Commits whose sync to the disk fails.
+fn failing_commit(dir: &Path) {
+    let b = open(dir);
+    let (held, _) = attempt(&b, "held", 10 * MINUTE)
+        .expect("an answer")
+        .expect("a grant");
+    mark(dir, "sync fails");
+    let id = LockId::random().expect("an id");
+    let failed = [
+        b.acquire(&key("k"), &id, ttl(10 * MINUTE), None)
+            .map(|_| ()),
+        b.extend(&held, ttl(10 * MINUTE), None).map(|_| ()),
+        b.release(&held, None).map(|_| ()),
+        b.purge_expired(1, None).map(|_| ()),
+        // The last one: its frames are the ones that a recovery finds.
+        b.acquire(&key("k"), &id, ttl(10 * MINUTE), None)
+            .map(|_| ()),
+    ];
+    for (n, failed) in failed.into_iter().enumerate() {
+        // A purge that finds nothing writes nothing.
+        if n == 3 {
+            continue;
+        }
+        let error = failed.expect_err("a commit that fails");
+        assert_eq!(error.code(), ErrorCode::ServiceUnavailable, "{n}: {error}");
+        assert!(error.may_have_applied(), "{n}: {error}");
+    }
+    std::fs::write(dir.join("id"), id.as_str()).expect("a file");
+}
+
+/// The error says so because it is so: the log holds the commit, and the recovery after a crash finds it.
+#[test]
+fn a_failed_commit_may_have_been_applied() {
+    let dir = tempfile::tempdir().expect("a temp dir");
+    let place = support::plain_directory();
+    let (source, shim) = (place.path().join("s.c"), place.path().join("s.so"));
+    std::fs::write(&source, include_str!("support/failing_sync.c")).expect("the source");
+    let built = Command::new("cc")
+        .args(["-shared", "-fPIC", "-O1", "-o"])
+        .args([&shim, &source])
+        .status()
+        .expect("a C compiler");
+    assert!(built.success());
+    let fails = dir.path().join("sync fails");
+    let env: [(&str, &Path); 2] = [("LD_PRELOAD", &shim), ("SYNC_FAILS", &fails)];
+    Player::start("failing commit", dir.path(), 0, &env).finish("failing commit");
+    // What a crash leaves: the file and its log. The log's index is built anew.
+    std::fs::remove_file(dir.path().join("locks.db-shm")).expect("the index");
+    let b = open(dir.path());
+    let id = std::fs::read_to_string(dir.path().join("id")).expect("an id");
+    assert!(b.is_locked(&key("k"), None).expect("an answer"));
+    free(&b, &LockId::parse(&id).expect("an id"));
+    intact(dir.path());
 }
 
 fn without_descriptors(dir: &Path, number: &str) {

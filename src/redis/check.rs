@@ -2,8 +2,9 @@
 
 use crate::redis::resp::Reply;
 
-/// What an operator should know, from the replies to `INFO` and `CONFIG GET appendfsync`. Either may be denied.
-pub(crate) fn warnings(info: &Reply, appendfsync: &Reply) -> Vec<String> {
+/// What an operator should know, from the replies to `INFO` and `CONFIG GET *appendfsync*`. Either may be denied; `INFO` tells
+/// nothing about the settings of `CONFIG`.
+pub(crate) fn warnings(info: &Reply, config: &Reply) -> Vec<String> {
     let Reply::Bulk(info) = info else {
         return vec![
             "the Redis user may not run INFO: whether keys are evicted and whether fences survive a crash was not checked"
@@ -34,16 +35,10 @@ pub(crate) fn warnings(info: &Reply, appendfsync: &Reply) -> Vec<String> {
         ));
     }
     match field("aof_enabled") {
-        Some("1") => match fsync_policy(appendfsync) {
-            Some(b"always") => {}
-            Some(_) => found.push(
-                "appendfsync is not always: a crash can lose the last second of fence counters, and a fence would be given twice; set appendfsync always"
-                    .to_owned(),
-            ),
-            None => found.push(
-                "the Redis user may not read appendfsync: fence counters survive a crash only if it is always".to_owned(),
-            ),
-        },
+        Some("1") => found.extend(sync_warning(
+            setting(config, b"appendfsync"),
+            setting(config, b"no-appendfsync-on-rewrite"),
+        )),
         Some(_) => found.push(
             "appendonly is off: a crash loses fence counters, and a fence would be given twice; set appendonly yes and appendfsync always"
                 .to_owned(),
@@ -53,29 +48,64 @@ pub(crate) fn warnings(info: &Reply, appendfsync: &Reply) -> Vec<String> {
     found
 }
 
-fn fsync_policy(reply: &Reply) -> Option<&[u8]> {
-    match reply {
-        Reply::Array(items) => match &items[..] {
-            [_, Reply::Bulk(value)] => Some(value),
-            _ => None,
-        },
+/// What two settings mean for fence counters; `None` where they could not be seen.
+fn sync_warning(policy: Option<&[u8]>, pauses: Option<&[u8]>) -> Option<String> {
+    let text = match (policy, pauses) {
+        (Some(b"always"), Some(b"no")) => return None,
+        (Some(b"always"), Some(_)) => {
+            "no-appendfsync-on-rewrite is on: during a rewrite of the log or a snapshot Redis does not sync, a crash then loses fence counters, and a fence would be given twice; set no-appendfsync-on-rewrite no"
+        }
+        (Some(b"always"), None) => {
+            "the Redis user may not read no-appendfsync-on-rewrite (CONFIG GET): fence counters survive a crash only if it is no"
+        }
+        (Some(_), _) => {
+            "appendfsync is not always: a crash can lose the last second of fence counters, and a fence would be given twice; set appendfsync always and no-appendfsync-on-rewrite no"
+        }
+        (None, Some(b"no")) => {
+            "the Redis user may not read appendfsync (CONFIG GET): fence counters survive a crash only if it is always"
+        }
+        (None, _) => {
+            "the Redis user may not read appendfsync and no-appendfsync-on-rewrite (CONFIG GET): fence counters survive a crash only if they are always and no"
+        }
+    };
+    Some(text.to_owned())
+}
+
+/// The value of a setting in a reply to `CONFIG GET`.
+fn setting<'a>(reply: &'a Reply, name: &[u8]) -> Option<&'a [u8]> {
+    let Reply::Array(items) = reply else {
+        return None;
+    };
+    items.chunks_exact(2).find_map(|pair| match pair {
+        [Reply::Bulk(key), Reply::Bulk(value)] if key == name => Some(&value[..]),
         _ => None,
-    }
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn config(settings: &[(&str, &str)]) -> Reply {
+        let bulk = |text: &str| Reply::Bulk(text.into());
+        Reply::Array(
+            settings
+                .iter()
+                .flat_map(|(name, value)| [bulk(name), bulk(value)])
+                .collect(),
+        )
+    }
+
+    fn with(info: &str, config: &Reply) -> String {
+        warnings(&Reply::Bulk(info.into()), config).join("\n")
+    }
+
     fn of(info: &str, fsync: Option<&str>) -> String {
-        let fsync = match fsync {
-            Some(v) => Reply::Array(vec![
-                Reply::Bulk(b"appendfsync".to_vec()),
-                Reply::Bulk(v.into()),
-            ]),
+        let config = match fsync {
+            Some(v) => config(&[("no-appendfsync-on-rewrite", "no"), ("appendfsync", v)]),
             None => Reply::Error("NOPERM".into()),
         };
-        warnings(&Reply::Bulk(info.into()), &fsync).join("\n")
+        with(info, &config)
     }
 
     #[test]
@@ -83,7 +113,18 @@ mod tests {
         let safe = "# Memory\r\nmaxmemory_policy:noeviction\r\naof_enabled:1\r\n";
         assert_eq!(of(safe, Some("always")), "");
         assert!(of(safe, Some("everysec")).contains("appendfsync"));
-        assert!(of(safe, None).contains("may not read appendfsync"));
+        assert!(of(safe, None).contains("may not read appendfsync and no-"));
+        let (policy, pauses) = ("appendfsync", "no-appendfsync-on-rewrite");
+        for (settings, said) in [
+            (&[(policy, "always"), (pauses, "yes")][..], "rewrite is on"),
+            (&[(policy, "always")], "may not read no-append"),
+            (&[(pauses, "no")], "may not read appendfsync (CONFIG"),
+            (&[(pauses, "yes")], "may not read appendfsync and no-"),
+            (&[], "may not read appendfsync and no-"),
+        ] {
+            let told = with(safe, &config(settings));
+            assert!(told.contains(said), "{settings:?}: {told}");
+        }
         assert!(of("aof_enabled:0\r\n", Some("always")).contains("appendonly"));
         assert!(
             of("maxmemory_policy:allkeys-lru\r\n", None)

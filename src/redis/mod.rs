@@ -48,7 +48,7 @@ use crate::tls::{Tls, Verify};
 ///
 /// Redis removes a lock at its TTL by itself, so `cleanup_in_is_locked` and `purge_expired` have nothing to do here.
 /// May be used from many threads; up to `pool_size` calls are under way at once. Fences survive a crash of the server only
-/// with `appendonly yes`, `appendfsync always` and `maxmemory-policy noeviction`; [`check`](Backend::check) warns otherwise.
+/// with `appendonly yes`, `appendfsync always`, `no-appendfsync-on-rewrite no` and `maxmemory-policy noeviction`; [`check`](Backend::check) warns otherwise.
 ///
 /// ```no_run
 /// use syncguard::{Backend, ClientOptions, RedisBackend};
@@ -355,8 +355,8 @@ impl Backend for RedisBackend {
     }
 
     /// Runs every command the scripts need, on a key nobody else uses and leaving nothing behind, and looks at the server's
-    /// eviction and persistence. It needs the right to `INFO`, and `CONFIG GET` to see `appendfsync`; without them it says
-    /// so in a warning.
+    /// eviction and persistence. It needs the right to `INFO`, and `CONFIG GET` to see `appendfsync` and
+    /// `no-appendfsync-on-rewrite`; without them it says so in a warning.
     fn check(&self, cancel: Option<&CancelToken>) -> Result<Vec<String>, LockError> {
         let index = self.space.index(&LockId::random()?)?;
         let limits = self.enter(cancel)?;
@@ -375,7 +375,8 @@ impl Backend for RedisBackend {
                             index.as_bytes(),
                         ],
                         &[b"INFO"],
-                        &[b"CONFIG", b"GET", b"appendfsync"],
+                        // Servers before 7 take one pattern; this one means both settings.
+                        &[b"CONFIG", b"GET", b"*appendfsync*"],
                     ],
                     &limits,
                 )
@@ -387,7 +388,7 @@ impl Backend for RedisBackend {
         )?;
         match &replies[..] {
             [Reply::Error(line), ..] | [_, Reply::Error(line), ..] => Err(error::refused(line)),
-            [_, _, info, appendfsync] => Ok(check::warnings(info, appendfsync)),
+            [_, _, info, config] => Ok(check::warnings(info, config)),
             _ => Err(error::unexpected()),
         }
     }

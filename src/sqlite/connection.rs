@@ -8,10 +8,11 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use super::error::Failure;
+use super::files;
 use super::fork::{self, FileId, Inside};
 use super::schema;
 use super::sql;
-use super::url::beside;
+use super::url::{Target, beside};
 use crate::cancel::CancelToken;
 use crate::error::LockError;
 use crate::lease::random_bits;
@@ -23,10 +24,8 @@ use crate::sync::Mutex;
 const PAUSE: Duration = Duration::from_millis(2);
 /// How many steps of its machine SQLite makes between two looks at the deadline.
 const STEPS: std::ffi::c_int = 2000;
-/// Statements of all verbs together, with room to spare.
-const STATEMENTS: usize = 24;
 
-/// By when, and until whose cancel, the call that uses a connection may wait. SQLite's handlers look here.
+/// By when, and until whose cancel, the call that uses a connection may wait. SQLite's progress handler looks here.
 #[derive(Debug, Default)]
 pub(super) struct Patience(Mutex<Option<(Instant, Option<CancelToken>)>>);
 
@@ -66,7 +65,7 @@ impl Patience {
     }
 }
 
-/// An open, checked connection.
+/// An open, checked connection. Opened, used and closed by threads that are [`Inside`]; never closed in a forked child.
 pub(super) struct Handle {
     pub(super) sqlite: Connection,
     patience: Arc<Patience>,
@@ -74,27 +73,38 @@ pub(super) struct Handle {
 }
 
 impl Handle {
-    /// Opens the database at `path`, and makes it, its log and its tables where they are missing.
-    pub(super) fn open(path: &Path, inside: &Inside, limits: &Limits<'_>) -> Result<Self, Failure> {
+    /// Opens the database that `target` names, and makes it, its log and its tables where they are missing.
+    pub(super) fn open(
+        target: &Target,
+        inside: &Inside,
+        limits: &Limits<'_>,
+    ) -> Result<Self, Failure> {
         let patience = Arc::new(Patience::default());
         patience.begin(limits);
-        refuse_pipes(path)?;
-        fork::adopt(inside, path, limits, &patience)?;
-        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
-            | OpenFlags::SQLITE_OPEN_CREATE
-            | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let mut sqlite = Connection::open_with_flags(path, flags)?;
-        sqlite.set_prepared_statement_cache_capacity(STATEMENTS);
-        let who = Arc::clone(&patience);
-        sqlite.busy_handler(Some(move |tries| who.wait(tries)))?;
-        let who = Arc::clone(&patience);
-        sqlite.progress_handler(STEPS, Some(move || who.is_over()))?;
+        // Where this fails, SQLite fails too, and knows the words for it.
+        let path = files::real_path(&target.path).unwrap_or_else(|_| target.path.clone());
+        refuse_pipes(&path)?;
+        let _ = files::create(inside, &path, target.mode);
+        fork::adopt(inside, &path, limits, &patience)?;
+        let before = FileId::of(&path).ok();
+        // Not SQLITE_OPEN_CREATE: its mode would be the umask's.
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let mut sqlite = Connection::open_with_flags(&path, flags)?;
+        // Every statement that may find the file busy is repeated by `when_free`.
+        sqlite.busy_timeout(Duration::ZERO)?;
+        let bounds = Arc::clone(&patience);
+        sqlite
+            .progress_handler(STEPS, Some(move || bounds.is_over()))
+            .into_result()?;
         // The last one to close would delete the log and its index under a child that was forked and has yet to open them.
         sqlite.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
         when_free(&patience, || schema::prepare(&sqlite))?;
-        let file = FileId::of(path).map_err(vanished)?;
-        let real = std::fs::canonicalize(path).map_err(vanished)?;
-        let shm = FileId::of(&beside(&real, "-shm")).map_err(vanished)?;
+        // By the name that every call looks at. A file that was put there in the meantime is not the one that was opened.
+        let file = FileId::of(&target.path).map_err(vanished)?;
+        if before != Some(file) {
+            return Err(vanished(std::io::ErrorKind::NotFound.into()).into());
+        }
+        let shm = FileId::of(&beside(&path, "-shm")).map_err(vanished)?;
         fork::note(inside, file, shm);
         Ok(Self {
             sqlite,
@@ -120,18 +130,23 @@ impl Handle {
     /// Takes the right to write, waiting for it.
     pub(super) fn begin(&self) -> Result<(), Failure> {
         self.when_free(|| {
-            self.sqlite.prepare_cached(sql::BEGIN)?.execute([])?;
+            self.sqlite.execute(sql::BEGIN, [])?;
             Ok(())
         })
     }
 
-    /// Runs `work` until nobody is in its way. SQLite asks the busy handler by itself in most cases, but not in all: the
-    /// recovery of a log and a switch of the journal mode answer at once.
+    /// Repeats `work` while another connection is in its way. SQLite answers "busy" at once: its own waiting is switched off.
     pub(super) fn when_free<T>(
         &self,
         work: impl FnMut() -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         when_free(&self.patience, work)
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        fork::forget(self.file);
     }
 }
 
@@ -162,8 +177,25 @@ fn refuse_pipes(path: &Path) -> Result<(), LockError> {
     Ok(())
 }
 
+/// What setting a handler answers: nothing in older versions of rusqlite, a result in newer ones.
+trait IntoResult {
+    fn into_result(self) -> rusqlite::Result<()>;
+}
+
+impl IntoResult for () {
+    fn into_result(self) -> rusqlite::Result<()> {
+        Ok(())
+    }
+}
+
+impl IntoResult for rusqlite::Result<()> {
+    fn into_result(self) -> rusqlite::Result<()> {
+        self
+    }
+}
+
 fn vanished(e: std::io::Error) -> LockError {
-    LockError::unavailable("the lock file was removed while it was being opened")
+    LockError::unavailable("the lock file was removed or replaced while it was being opened")
         .with_source(e)
         .nothing_applied()
 }

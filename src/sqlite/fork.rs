@@ -88,6 +88,10 @@ struct Opened {
     process: u32,
     file: FileId,
     shm: FileId,
+    /// The connections of this process.
+    connections: usize,
+    /// Whether an ancestor had it open: its connections are in SQLite's table for good.
+    inherited: bool,
 }
 
 /// Locked only by threads that are [`Inside`], and so never in a child that may enter.
@@ -96,13 +100,38 @@ fn opened() -> &'static Mutex<Vec<Opened>> {
     OPENED.get_or_init(Mutex::default)
 }
 
-/// Remembers that SQLite has this database in its table.
+/// Remembers that SQLite has this database in its table, with one connection more.
 pub(super) fn note(_: &Inside, file: FileId, shm: FileId) {
     let process = Owner::current().number();
     let mut list = opened().lock();
     match list.iter_mut().find(|o| o.file == file) {
-        Some(known) => *known = Opened { process, file, shm },
-        None => list.push(Opened { process, file, shm }),
+        Some(known) => {
+            // Where nothing had to be adopted, an ancestor had closed its connections.
+            if known.process != process {
+                known.connections = 0;
+            }
+            known.connections += 1;
+            (known.process, known.shm) = (process, shm);
+        }
+        None => list.push(Opened {
+            process,
+            file,
+            shm,
+            connections: 1,
+            inherited: false,
+        }),
+    }
+}
+
+/// Forgets a connection that is about to be closed, and with the last one the database: a process may open any number of
+/// files in its life. Called by threads that are [`Inside`].
+pub(super) fn forget(file: FileId) {
+    let mut list = opened().lock();
+    if let Some(n) = list.iter().position(|o| o.file == file) {
+        list[n].connections = list[n].connections.saturating_sub(1);
+        if list[n].connections == 0 && !list[n].inherited {
+            list.swap_remove(n);
+        }
     }
 }
 
@@ -129,6 +158,8 @@ pub(super) fn adopt(
     };
     imp::take_locks(path, file, known.shm, limits, patience).map_err(LockError::nothing_applied)?;
     known.process = process;
+    known.connections = 0;
+    known.inherited = true;
     Ok(())
 }
 
@@ -293,5 +324,33 @@ mod imp {
         _: &Patience,
     ) -> Result<(), LockError> {
         Err(stale())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sqlite::connection::Handle;
+    use crate::sqlite::url::Target;
+    use std::time::Duration;
+
+    #[test]
+    fn a_database_is_forgotten_with_its_last_connection() {
+        let dir = tempfile::tempdir().expect("a temp dir");
+        let target = Target {
+            path: dir.path().join("locks.db"),
+            mode: 0o600,
+        };
+        let owner = Owner::current();
+        let limits = Limits::enter(owner, Duration::from_secs(60), None).expect("time");
+        let inside = Inside::enter(owner).expect("not forked");
+        let open = || Handle::open(&target, &inside, &limits).expect("a connection");
+        let (first, second) = (open(), open());
+        let file = first.file();
+        let known = || opened().lock().iter().any(|o| o.file == file);
+        drop(first);
+        assert!(known());
+        drop(second);
+        assert!(!known());
     }
 }

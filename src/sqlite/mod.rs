@@ -2,7 +2,9 @@
 
 mod connection;
 mod error;
+mod files;
 mod fork;
+mod lease_end;
 mod pool;
 mod schema;
 mod sql;
@@ -20,13 +22,12 @@ use rusqlite::params;
 use self::fork::Inside;
 use self::pool::Pool;
 use self::sql::Stored;
-use self::transaction::next_fence;
+use self::transaction::{Boot, next_fence};
 use self::watch::{Eye, Freed};
 use crate::backend::{
     Absence, AcquireOutcome, Backend, Capabilities, ExtendOutcome, LookupBy, ReleaseOutcome, Watch,
 };
 use crate::cancel::CancelToken;
-use crate::clock;
 use crate::diagnostics::StoredLock;
 use crate::error::LockError;
 use crate::key::Key;
@@ -44,8 +45,12 @@ use crate::process::Owner;
 /// machines need a shared store. Never on a network file system.
 ///
 /// The file is made at first use, with `-wal` and `-shm` beside it that belong to it and stay. Every grant is on the disk
-/// before it is answered. Leases are counted on the boot-time clock: setting the wall clock neither frees nor freezes a lock,
-/// and a reboot frees all of them (their holders are gone), never a fence.
+/// before it is answered. Leases are counted on the machine's boot-time clock, also between containers on one machine:
+/// setting the wall clock neither frees nor freezes a lock. A reboot frees all of them (their holders are gone), most at once
+/// and each after its TTL at the latest, and never a fence.
+///
+/// New files can be opened by their owner alone (0600), whatever the umask; `sqlite:PATH?mode=0660` asks for another mode.
+/// Files that exist keep theirs, and [`check`](Backend::check) warns about wider ones.
 ///
 /// In a forked child an inherited backend answers an error; a new one works, unless the fork fell into the middle of a call of
 /// another thread, which the new one then says.
@@ -55,7 +60,7 @@ pub struct SqliteBackend {
     eye: Eye,
     keys: KeySpace,
     timeout: Duration,
-    boot_id: OnceLock<String>,
+    boot: OnceLock<Boot>,
 }
 
 impl SqliteBackend {
@@ -69,14 +74,14 @@ impl SqliteBackend {
     pub fn open(url: &str, options: &ClientOptions) -> Result<Self, LockError> {
         options.checked()?;
         let owner = Owner::current();
-        let path = url::path(url)?;
+        let target = url::parse(url)?;
         Ok(Self {
             owner,
-            eye: Eye::new(owner, &path),
-            pool: Pool::new(owner, path, options.pool_size),
+            eye: Eye::new(owner, &target.path),
+            pool: Pool::new(owner, target, options.pool_size),
             keys: KeySpace::table(),
             timeout: options.operation_timeout,
-            boot_id: OnceLock::new(),
+            boot: OnceLock::new(),
         })
     }
 }
@@ -97,6 +102,9 @@ impl Backend for SqliteBackend {
             {
                 let lock = held.lock;
                 return Ok(if lock.lock_id == *lock_id {
+                    // The first grant may have been read back from a log whose sync failed. A grant that is answered is on
+                    // the disk: this commit takes it there.
+                    sqlite.execute(sql::WRITE_AGAIN, [&held.key, lock_id.as_str()])?;
                     AcquireOutcome::Acquired(Acquired::new(
                         *lock_id,
                         lock.fence,
@@ -112,23 +120,24 @@ impl Backend for SqliteBackend {
             }
             let fence = next_fence(sqlite, &counter)?;
             let number = i64::try_from(fence.get()).unwrap_or(i64::MAX);
-            let wall = clock::wall_ms();
-            let expires_at_ms = wall.saturating_add(ttl.as_millis());
+            let expires_at_ms = now.wall_ms.saturating_add(ttl.as_millis());
             let expires_boot_ms = now.boot_ms.saturating_add(ttl.as_millis());
-            sqlite
-                .prepare_cached(sql::WRITE_FENCE)?
-                .execute(params![counter, number])?;
+            sqlite.execute(sql::WRITE_FENCE, params![counter, number])?;
             let grant = || {
-                sqlite.prepare_cached(sql::GRANT)?.execute(params![
-                    name,
-                    lock_id.as_str(),
-                    expires_at_ms,
-                    wall,
-                    number,
-                    key.as_str(),
-                    now.boot_id,
-                    expires_boot_ms
-                ])
+                sqlite.execute(
+                    sql::GRANT,
+                    params![
+                        name,
+                        lock_id.as_str(),
+                        expires_at_ms,
+                        now.wall_ms,
+                        number,
+                        key.as_str(),
+                        now.boot_id,
+                        expires_boot_ms,
+                        now.boot_ms
+                    ],
+                )
             };
             match grant() {
                 Err(e)
@@ -159,9 +168,7 @@ impl Backend for SqliteBackend {
                 Some(Stored::Live(held)) if held.lock.lock_id == *lock_id => held,
                 other => return Ok(ReleaseOutcome::Absent(absence(&other))),
             };
-            let gone = sqlite
-                .prepare_cached(sql::DELETE)?
-                .execute(params![held.key, lock_id.as_str()])?;
+            let gone = sqlite.execute(sql::DELETE, params![held.key, lock_id.as_str()])?;
             Ok(if gone == 1 {
                 ReleaseOutcome::Released
             } else {
@@ -181,13 +188,18 @@ impl Backend for SqliteBackend {
                 Some(Stored::Live(held)) if held.lock.lock_id == *lock_id => held,
                 other => return Ok(ExtendOutcome::Absent(absence(&other))),
             };
-            let expires_at_ms = clock::wall_ms().saturating_add(ttl.as_millis());
-            let changed = sqlite.prepare_cached(sql::EXTEND)?.execute(params![
-                held.key,
-                lock_id.as_str(),
-                expires_at_ms,
-                now.boot_ms.saturating_add(ttl.as_millis())
-            ])?;
+            let expires_at_ms = now.wall_ms.saturating_add(ttl.as_millis());
+            let changed = sqlite.execute(
+                sql::EXTEND,
+                params![
+                    held.key,
+                    lock_id.as_str(),
+                    expires_at_ms,
+                    now.boot_ms.saturating_add(ttl.as_millis()),
+                    now.boot_ms,
+                    now.boot_id
+                ],
+            )?;
             Ok(if changed == 1 {
                 ExtendOutcome::Extended(expires_at_ms)
             } else {
@@ -225,7 +237,10 @@ impl Backend for SqliteBackend {
 
     fn check(&self, cancel: Option<&CancelToken>) -> Result<Vec<String>, LockError> {
         self.setup_schema(cancel)?;
-        Ok(volume::warning(self.pool.path()).into_iter().collect())
+        let target = self.pool.target();
+        let mut found = files::warnings(target);
+        found.extend(volume::warning(&target.path));
+        Ok(found)
     }
 
     fn setup_schema(&self, cancel: Option<&CancelToken>) -> Result<(), LockError> {
@@ -239,10 +254,11 @@ impl Backend for SqliteBackend {
     fn purge_expired(&self, limit: u32, cancel: Option<&CancelToken>) -> Result<u64, LockError> {
         self.write(Rank::Ordinary, cancel, |sqlite, now| {
             let cut = now.boot_ms.saturating_sub(CLEANUP_GUARD_MS);
-            let gone =
-                sqlite
-                    .prepare_cached(sql::PURGE)?
-                    .execute(params![now.boot_id, cut, limit])?;
+            let wall_cut = now.wall_ms.saturating_sub(CLEANUP_GUARD_MS);
+            let gone = sqlite.execute(
+                sql::PURGE,
+                params![now.boot_id, cut, limit, now.boot_ms, wall_cut],
+            )?;
             Ok(gone as u64)
         })
     }
@@ -268,7 +284,7 @@ impl Drop for SqliteBackend {
 impl fmt::Debug for SqliteBackend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SqliteBackend")
-            .field("path", &self.pool.path())
+            .field("path", &self.pool.target().path)
             .finish_non_exhaustive()
     }
 }

@@ -1,10 +1,9 @@
 //! The connections of a backend: a few, kept between calls.
 
-use std::path::{Path, PathBuf};
-
 use super::connection::Handle;
 use super::error::Failure;
 use super::fork::{FileId, Inside};
+use super::url::Target;
 use crate::error::{ErrorCode, LockError};
 use crate::limits::Limits;
 use crate::pool::{self, Rank};
@@ -13,7 +12,7 @@ use crate::process::Owner;
 /// The connections of one backend. More would only wait for each other: SQLite has one writer.
 pub(super) struct Pool {
     owner: Owner,
-    path: PathBuf,
+    target: Target,
     slots: pool::Pool<Idle>,
 }
 
@@ -21,10 +20,10 @@ pub(super) struct Pool {
 pub(super) type Slot<'a> = pool::Slot<'a, Idle>;
 
 impl Pool {
-    pub(super) fn new(owner: Owner, path: PathBuf, most: usize) -> Self {
+    pub(super) fn new(owner: Owner, target: Target, most: usize) -> Self {
         Self {
             owner,
-            path,
+            target,
             slots: pool::Pool::new(most),
         }
     }
@@ -38,8 +37,8 @@ impl Pool {
         })
     }
 
-    pub(super) fn path(&self) -> &Path {
-        &self.path
+    pub(super) fn target(&self) -> &Target {
+        &self.target
     }
 
     /// A connection for one call.
@@ -50,7 +49,7 @@ impl Pool {
         limits: &Limits<'_>,
     ) -> Result<Handle, Failure> {
         // Somebody may have moved or deleted the file: whoever opens it now sees another one, and so must we.
-        let file = FileId::of(&self.path).ok();
+        let file = FileId::of(&self.target.path).ok();
         match slot.take().and_then(|mut idle| idle.handle.take()) {
             Some(handle) if Some(handle.file()) == file => {
                 handle.begin_call(limits);
@@ -59,9 +58,9 @@ impl Pool {
             Some(other) => {
                 drop(other);
                 self.clear();
-                Handle::open(&self.path, inside, limits)
+                Handle::open(&self.target, inside, limits)
             }
-            None => Handle::open(&self.path, inside, limits),
+            None => Handle::open(&self.target, inside, limits),
         }
     }
 
@@ -105,7 +104,11 @@ mod tests {
     fn every_commit_reaches_the_disk_and_the_log_stays() {
         let dir = tempfile::tempdir().expect("a temp dir");
         let path = dir.path().join("locks.db");
-        let pool = Pool::new(Owner::current(), path.clone(), 1);
+        let target = Target {
+            path: path.clone(),
+            mode: 0o600,
+        };
+        let pool = Pool::new(Owner::current(), target, 1);
         let limits = Limits::enter(Owner::current(), Duration::from_secs(60), None).expect("time");
         let inside = Inside::enter(Owner::current()).expect("not forked");
         let mut slot = pool.slot(Rank::Ordinary, &limits).expect("a slot");
@@ -127,7 +130,11 @@ mod tests {
 
     #[test]
     fn a_call_without_a_slot_waits_for_one_its_deadline_or_a_cancel() {
-        let pool = Pool::new(Owner::current(), PathBuf::from("/nowhere"), 2);
+        let target = Target {
+            path: "/nowhere".into(),
+            mode: 0o600,
+        };
+        let pool = Pool::new(Owner::current(), target, 2);
         let enter = |ms, token| {
             Limits::enter(Owner::current(), Duration::from_millis(ms), token).expect("time")
         };

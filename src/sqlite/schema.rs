@@ -10,8 +10,11 @@ const SCHEMA: &str = include_str!("schema.sql");
 const LOCKS: &str = "syncguard_locks";
 const FENCES: &str = "syncguard_fence_counters";
 /// The columns of a table in order, and which of them are its primary key.
-const LOCK_COLUMNS: &str =
+const LOCK_COLUMNS: &str = "key*,lock_id,expires_at_ms,acquired_at_ms,fence,user_key,boot_id,expires_boot_ms,written_boot_ms";
+/// The same in files of older versions; the missing column is added at first use.
+const OLDER_LOCK_COLUMNS: &str =
     "key*,lock_id,expires_at_ms,acquired_at_ms,fence,user_key,boot_id,expires_boot_ms";
+const ADD_COLUMN: &str = "ALTER TABLE syncguard_locks ADD COLUMN written_boot_ms INTEGER";
 const FENCE_COLUMNS: &str = "fence_key*,fence";
 
 /// Makes a fresh connection ready: log, durability, tables. May answer "busy" at once; may be repeated.
@@ -43,6 +46,9 @@ fn create_inside(sqlite: &Connection) -> Result<(), Failure> {
     // Another process may have been faster.
     if is_complete(sqlite)? {
         return Ok(());
+    }
+    if columns(sqlite, LOCKS)?.as_deref() == Some(OLDER_LOCK_COLUMNS) {
+        sqlite.execute_batch(ADD_COLUMN)?;
     }
     sqlite.execute_batch(SCHEMA)?;
     if is_complete(sqlite)? {
@@ -82,8 +88,10 @@ fn use_log(sqlite: &Connection) -> Result<(), Failure> {
 /// # Errors
 /// `InvalidArgument` if something else has one of our names, or the counters are gone while locks are there.
 pub(super) fn is_complete(sqlite: &Connection) -> Result<bool, Failure> {
-    let locks = has_table(sqlite, LOCKS, LOCK_COLUMNS)?;
-    let fences = has_table(sqlite, FENCES, FENCE_COLUMNS)?;
+    let found = columns(sqlite, LOCKS)?;
+    let older = found.as_deref() == Some(OLDER_LOCK_COLUMNS);
+    let locks = older || is_ours(LOCKS, found, LOCK_COLUMNS)?;
+    let fences = is_ours(FENCES, columns(sqlite, FENCES)?, FENCE_COLUMNS)?;
     if locks && !fences {
         return Err(foreign(
             FENCES,
@@ -92,40 +100,45 @@ pub(super) fn is_complete(sqlite: &Connection) -> Result<bool, Failure> {
         .into());
     }
     Ok(locks
+        && !older
         && fences
         && has_index(sqlite, "lock_id", true)?
         && has_index(sqlite, "boot_id,expires_boot_ms", false)?)
 }
 
-fn has_table(sqlite: &Connection, table: &str, expected: &str) -> Result<bool, Failure> {
-    let mut find = sqlite.prepare_cached(
+/// The columns of a plain table without triggers; `None` if nothing has its name.
+fn columns(sqlite: &Connection, table: &str) -> Result<Option<String>, Failure> {
+    let mut find = sqlite.prepare(
         "SELECT type = 'table' AND name = ?1 COLLATE NOCASE FROM sqlite_schema
          WHERE name = ?1 COLLATE NOCASE OR (type = 'trigger' AND tbl_name = ?1 COLLATE NOCASE)
-         ORDER BY 1",
+         ORDER BY 1 LIMIT 2",
     )?;
     let ours: Vec<bool> = find
         .query_map([table], |row| row.get(0))?
         .collect::<Result<_, _>>()?;
     match ours.as_slice() {
-        [] => return Ok(false),
+        [] => return Ok(None),
         [true] => {}
         _ => return Err(foreign(table, "is not a plain table without triggers").into()),
     }
-    let columns: Option<String> = sqlite
-        .prepare_cached(
+    Ok(sqlite
+        .prepare(
             "SELECT group_concat(name || iif(pk, '*', ''), ',') FROM (SELECT name, pk FROM pragma_table_info(?1) ORDER BY cid)",
         )?
-        .query_row([table], |row| row.get(0))?;
-    if columns.as_deref() == Some(expected) {
-        Ok(true)
-    } else {
-        Err(foreign(table, "has other columns than it should").into())
+        .query_row([table], |row| row.get(0))?)
+}
+
+fn is_ours(table: &str, found: Option<String>, expected: &str) -> Result<bool, Failure> {
+    match found {
+        None => Ok(false),
+        Some(found) if found == expected => Ok(true),
+        Some(_) => Err(foreign(table, "has other columns than it should").into()),
     }
 }
 
 fn has_index(sqlite: &Connection, columns: &str, unique: bool) -> Result<bool, Failure> {
     Ok(sqlite
-        .prepare_cached(
+        .prepare(
             "SELECT EXISTS (
                  SELECT 1 FROM pragma_index_list(?1) AS l
                  WHERE l.partial = 0 AND l.\"unique\" >= ?3 AND ?2 =

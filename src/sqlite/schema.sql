@@ -1,5 +1,5 @@
--- Columns and keys follow the Postgres tables. What decides about life is `expires_boot_ms` on the boot-time clock of the
--- boot `boot_id`; the two wall-clock columns are only shown.
+-- Columns and keys follow the Postgres tables. A lease runs from `written_boot_ms`, its last grant or renewal, to
+-- `expires_boot_ms`, both on the machine's boot-time clock (lease_end.rs). The wall-clock columns are shown.
 CREATE TABLE IF NOT EXISTS syncguard_locks (
     key TEXT NOT NULL PRIMARY KEY,
     lock_id TEXT NOT NULL,
@@ -8,7 +8,9 @@ CREATE TABLE IF NOT EXISTS syncguard_locks (
     fence INTEGER NOT NULL,
     user_key TEXT NOT NULL,
     boot_id TEXT NOT NULL,
-    expires_boot_ms INTEGER NOT NULL
+    expires_boot_ms INTEGER NOT NULL,
+    -- NULL in rows of an older version.
+    written_boot_ms INTEGER
 ) WITHOUT ROWID;
 
 CREATE UNIQUE INDEX IF NOT EXISTS idx_syncguard_locks_lock_id ON syncguard_locks (lock_id);

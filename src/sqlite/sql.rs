@@ -4,19 +4,20 @@ use rusqlite::Row;
 use rusqlite::types::ValueRef;
 use std::time::Duration;
 
+use super::lease_end::{Now, StoredLease, left_ms};
 use crate::diagnostics::StoredLock;
 use crate::error::LockError;
+use crate::key::MAX_KEY_BYTES;
 use crate::lease::{Fence, LockId, Ttl};
-use crate::liveness::is_live;
 
 /// Takes the right to write first of all: a transaction that began by reading could not be sure to get it later.
 pub(super) const BEGIN: &str = "BEGIN IMMEDIATE";
 pub(super) const COMMIT: &str = "COMMIT";
 pub(super) const ROLLBACK: &str = "ROLLBACK";
 
-pub(super) const BY_KEY: &str = "SELECT boot_id, expires_boot_ms, lock_id, fence, expires_at_ms, acquired_at_ms, user_key, key \
+pub(super) const BY_KEY: &str = "SELECT boot_id, expires_boot_ms, lock_id, fence, expires_at_ms, acquired_at_ms, user_key, key, written_boot_ms \
      FROM syncguard_locks WHERE key = ?1";
-pub(super) const BY_ID: &str = "SELECT boot_id, expires_boot_ms, lock_id, fence, expires_at_ms, acquired_at_ms, user_key, key \
+pub(super) const BY_ID: &str = "SELECT boot_id, expires_boot_ms, lock_id, fence, expires_at_ms, acquired_at_ms, user_key, key, written_boot_ms \
      FROM syncguard_locks WHERE lock_id = ?1";
 
 pub(super) const READ_FENCE: &str =
@@ -26,24 +27,24 @@ pub(super) const WRITE_FENCE: &str = "INSERT INTO syncguard_fence_counters (fenc
 
 /// Only ever run when the key is free: the row it may meet is a dead one.
 pub(super) const GRANT: &str = "INSERT INTO syncguard_locks \
-     (key, lock_id, expires_at_ms, acquired_at_ms, fence, user_key, boot_id, expires_boot_ms) \
-     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) \
+     (key, lock_id, expires_at_ms, acquired_at_ms, fence, user_key, boot_id, expires_boot_ms, written_boot_ms) \
+     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) \
      ON CONFLICT (key) DO UPDATE SET lock_id = excluded.lock_id, expires_at_ms = excluded.expires_at_ms, \
      acquired_at_ms = excluded.acquired_at_ms, fence = excluded.fence, user_key = excluded.user_key, \
-     boot_id = excluded.boot_id, expires_boot_ms = excluded.expires_boot_ms";
-pub(super) const EXTEND: &str = "UPDATE syncguard_locks SET expires_at_ms = ?3, expires_boot_ms = ?4 WHERE key = ?1 AND lock_id = ?2";
+     boot_id = excluded.boot_id, expires_boot_ms = excluded.expires_boot_ms, written_boot_ms = excluded.written_boot_ms";
+pub(super) const EXTEND: &str = "UPDATE syncguard_locks SET expires_at_ms = ?3, expires_boot_ms = ?4, written_boot_ms = ?5, boot_id = ?6 \
+     WHERE key = ?1 AND lock_id = ?2";
+/// Writes a row again as it is. An update would find nothing to change and write nothing.
+pub(super) const WRITE_AGAIN: &str =
+    "REPLACE INTO syncguard_locks SELECT * FROM syncguard_locks WHERE key = ?1 AND lock_id = ?2";
 pub(super) const DELETE_ID: &str = "DELETE FROM syncguard_locks WHERE lock_id = ?1";
 pub(super) const DELETE: &str = "DELETE FROM syncguard_locks WHERE key = ?1 AND lock_id = ?2";
 
-/// Two ranges and a point of the expiry index; the cut is the caller's.
+/// Two ranges and a point of the expiry index; the cuts are the caller's. It takes what [`left_ms`] calls dead, except
+/// a few rows of earlier boots that only the next acquire of their key replaces.
 pub(super) const PURGE: &str = "DELETE FROM syncguard_locks WHERE key IN (SELECT key FROM syncguard_locks \
-     WHERE boot_id < ?1 OR boot_id > ?1 OR (boot_id = ?1 AND expires_boot_ms < ?2) LIMIT ?3)";
-
-/// The time, on the clock that decides.
-pub(super) struct Now<'a> {
-    pub(super) boot_id: &'a str,
-    pub(super) boot_ms: i64,
-}
+     WHERE (boot_id = ?1 AND expires_boot_ms < ?2) OR ((boot_id < ?1 OR boot_id > ?1) AND (expires_boot_ms < ?2 \
+     OR written_boot_ms > ?4 OR (written_boot_ms IS NULL AND expires_at_ms < ?5))) LIMIT ?3)";
 
 /// A stored lock, judged.
 pub(super) enum Stored {
@@ -85,22 +86,30 @@ pub(super) fn judge(row: &Row<'_>, now: &Now<'_>) -> Result<Stored, LockError> {
         Ok(ValueRef::Integer(n)) => Ok(n),
         _ => Err(foreign()),
     };
-    // The clock of another boot says nothing about this one; but no holder has outlived it either.
-    if text(0)? != now.boot_id {
+    let lease = StoredLease {
+        boot_id: text(0)?,
+        written_boot_ms: match row.get_ref(8) {
+            Ok(ValueRef::Null) => None,
+            _ => Some(number(8)?),
+        },
+        expires_boot_ms: number(1)?,
+        // A row that is over may hold anything in its other columns.
+        expires_at_ms: number(4).unwrap_or(i64::MIN),
+    };
+    let Some(left_ms) = left_ms(&lease, now) else {
         return Ok(Stored::Dead);
-    }
-    let expires = number(1)?;
-    if !is_live(expires, now.boot_ms) {
-        return Ok(Stored::Dead);
-    }
-    let left_ms = expires.saturating_sub(now.boot_ms);
+    };
     if left_ms > 0 && Ttl::new(Duration::from_millis(left_ms.unsigned_abs())).is_err() {
+        return Err(foreign());
+    }
+    let user_key = text(6)?;
+    if user_key.len() > MAX_KEY_BYTES {
         return Err(foreign());
     }
     let fence = u64::try_from(number(3)?).map_err(|_| foreign())?;
     Ok(Stored::Live(Live {
         lock: StoredLock::new(
-            text(6)?,
+            user_key,
             LockId::parse(text(2)?).map_err(|_| foreign())?,
             Fence::new(fence).map_err(|_| foreign())?,
             number(4)?,

@@ -7,13 +7,29 @@ use super::SqliteBackend;
 use super::connection::Handle;
 use super::error::{self, Failure};
 use super::fork::Inside;
-use super::sql::{self, Live, Now, Stored};
+use super::lease_end::Now;
+use super::sql::{self, Live, Stored};
 use crate::cancel::CancelToken;
 use crate::clock;
 use crate::error::LockError;
 use crate::lease::{Fence, LockId};
 use crate::limits::Limits;
 use crate::pool::Rank;
+
+/// What a process has to know once to read the machine's boot-time clock.
+pub(super) struct Boot {
+    id: String,
+    offset: clock::BootOffset,
+}
+
+impl Boot {
+    fn read() -> std::io::Result<Self> {
+        Ok(Self {
+            id: clock::boot_id()?,
+            offset: clock::boot_offset()?,
+        })
+    }
+}
 
 impl SqliteBackend {
     /// Runs `work` on a connection of its own.
@@ -56,11 +72,11 @@ impl SqliteBackend {
                 .map_err(Failure::from)
                 .and_then(|_| work(sqlite, &self.now()?));
             match done {
-                Ok(value) => match sqlite.prepare_cached(sql::COMMIT)?.execute([]) {
+                Ok(value) => match sqlite.execute(sql::COMMIT, []) {
                     Ok(_) => Ok(value),
                     Err(e) => {
-                        // The log may hold the commit although its sync failed: who knows what a crash makes of it.
-                        let error = error::from_sqlite(e, &limits);
+                        // The log may hold the commit although its sync failed: the recovery after a crash would find it.
+                        let error = error::from_sqlite(e, &limits).effect_unknown();
                         if !sqlite.is_autocommit() {
                             let _ = sqlite.execute_batch(sql::ROLLBACK);
                         }
@@ -69,7 +85,7 @@ impl SqliteBackend {
                 },
                 Err(e) => {
                     if !sqlite.is_autocommit() {
-                        sqlite.prepare_cached(sql::ROLLBACK)?.execute([])?;
+                        sqlite.execute(sql::ROLLBACK, [])?;
                     }
                     Err(e)
                 }
@@ -99,7 +115,7 @@ impl SqliteBackend {
         argument: &str,
         now: Option<&Now<'_>>,
     ) -> Result<Option<Stored>, Failure> {
-        let mut statement = sqlite.prepare_cached(statement)?;
+        let mut statement = sqlite.prepare(statement)?;
         let mut rows = statement.query([argument])?;
         match (rows.next()?, now) {
             (None, _) => Ok(None),
@@ -109,10 +125,10 @@ impl SqliteBackend {
     }
 
     pub(super) fn now(&self) -> Result<Now<'_>, LockError> {
-        let boot_id = match self.boot_id.get() {
-            Some(id) => id,
+        let boot = match self.boot.get() {
+            Some(boot) => boot,
             None => {
-                let id = clock::boot_id().map_err(|e| {
+                let boot = Boot::read().map_err(|e| {
                     let error = if error::out_of_descriptors() {
                         LockError::unavailable(error::NO_DESCRIPTORS)
                     } else {
@@ -120,12 +136,13 @@ impl SqliteBackend {
                     };
                     error.with_source(e).nothing_applied()
                 })?;
-                self.boot_id.get_or_init(|| id)
+                self.boot.get_or_init(|| boot)
             }
         };
         Ok(Now {
-            boot_id,
-            boot_ms: i64::try_from(clock::boot_time().as_millis()).unwrap_or(i64::MAX),
+            boot_id: &boot.id,
+            boot_ms: clock::machine_boot_ms(boot.offset),
+            wall_ms: clock::wall_ms(),
         })
     }
 
@@ -142,9 +159,7 @@ impl SqliteBackend {
             )
             .into());
         }
-        sqlite
-            .prepare_cached(sql::DELETE_ID)?
-            .execute([id.as_str()])?;
+        sqlite.execute(sql::DELETE_ID, [id.as_str()])?;
         Ok(())
     }
 }
@@ -152,8 +167,7 @@ impl SqliteBackend {
 /// The fence after the stored counter, before anything is written.
 pub(super) fn next_fence(sqlite: &Connection, counter: &str) -> Result<Fence, Failure> {
     let stored = sqlite
-        .prepare_cached(sql::READ_FENCE)?
-        .query_row([counter], |row| {
+        .query_row(sql::READ_FENCE, [counter], |row| {
             Ok(match row.get_ref(0)? {
                 ValueRef::Integer(n) => n,
                 // Not a counter: `after` refuses it as it does every negative one.

@@ -1,4 +1,4 @@
-//! `sqlite:PATH`: which file a URL names.
+//! `sqlite:PATH`: which file a URL names, and the mode of new ones.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -6,18 +6,60 @@ use std::path::{Path, PathBuf};
 
 use crate::error::LockError;
 
-/// The absolute path a URL names. No I/O but asking for the working directory.
+/// Only the user that makes a lock file may read it: it holds raw keys, and a reader can stop all writers.
+const DEFAULT_MODE: u32 = 0o600;
+
+/// What a URL says.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Target {
+    /// Absolute; its last part may be a symbolic link.
+    pub(super) path: PathBuf,
+    /// The permissions of a file that is made.
+    pub(super) mode: u32,
+}
+
+/// The file a URL names. No I/O but asking for the working directory.
 ///
-/// `sqlite:locks.db`, `sqlite:/var/lib/locks.db` and `sqlite:///var/lib/locks.db`; `%20` and its like are decoded.
-pub(super) fn path(url: &str) -> Result<PathBuf, LockError> {
+/// `sqlite:locks.db`, `sqlite:/var/lib/locks.db` and `sqlite:///var/lib/locks.db`; `%20` and its like are decoded. The one
+/// option is `?mode=0660`.
+pub(super) fn parse(url: &str) -> Result<Target, LockError> {
+    let (file, options) = match url.split_once('?') {
+        Some((file, options)) => (file, Some(options)),
+        None => (url, None),
+    };
+    if url.contains('#') {
+        return Err(LockError::invalid(
+            "a sqlite: URL has no fragment; write a # in the file's name as %23",
+        ));
+    }
+    Ok(Target {
+        mode: options.map_or(Ok(DEFAULT_MODE), mode)?,
+        path: path(file)?,
+    })
+}
+
+fn mode(options: &str) -> Result<u32, LockError> {
+    let Some(digits) = options.strip_prefix("mode=") else {
+        return Err(LockError::invalid(
+            "a sqlite: URL has one option, mode, as in ?mode=0660; write a ? in the file's name as %3F",
+        ));
+    };
+    let octal =
+        (3..=4).contains(&digits.len()) && digits.bytes().all(|b| (b'0'..=b'7').contains(&b));
+    let mode = u32::from_str_radix(digits, 8).ok().filter(|_| octal);
+    match mode {
+        Some(mode) if mode & !0o666 == 0 && mode & 0o600 == 0o600 => Ok(mode),
+        _ => Err(LockError::invalid(
+            "the mode of a sqlite: URL is not three or four octal digits that let the owner read and write and nobody execute, \
+             such as 0600 or 0660",
+        )),
+    }
+}
+
+fn path(url: &str) -> Result<PathBuf, LockError> {
     let Some(rest) = url.strip_prefix("sqlite:") else {
         return Err(LockError::invalid("the URL does not begin with sqlite:"));
     };
-    if rest.contains(['?', '#']) {
-        return Err(LockError::invalid(
-            "a sqlite: URL has no options; write a ? or # in the file's name as %3F or %23",
-        ));
-    }
     let rest = match rest.strip_prefix("//") {
         // An authority: only the empty one means this machine.
         Some(local) if local.starts_with('/') => local,
@@ -103,13 +145,34 @@ mod tests {
             ("sqlite:/a/100%25", "/a/100%"),
             ("sqlite:/a@b:c/d", "/a@b:c/d"),
         ] {
-            assert_eq!(path(url).ok(), Some(PathBuf::from(file)), "{url}");
+            assert_eq!(
+                parse(url).ok().map(|t| t.path),
+                Some(PathBuf::from(file)),
+                "{url}"
+            );
         }
         for relative in [
             "sqlite:locks.db",
             "sqlite:file:locks.db?".trim_end_matches('?'),
         ] {
-            assert!(path(relative).is_ok_and(|p| p.is_absolute()), "{relative}");
+            assert!(
+                parse(relative).is_ok_and(|t| t.path.is_absolute()),
+                "{relative}"
+            );
+        }
+    }
+
+    #[test]
+    fn new_files_are_the_users_own_unless_asked_otherwise() {
+        for (url, mode) in [
+            ("sqlite:/a", 0o600),
+            ("sqlite:/a?mode=600", 0o600),
+            ("sqlite:/a?mode=0660", 0o660),
+            ("sqlite:/a?mode=0644", 0o644),
+            ("sqlite:///a?mode=0666", 0o666),
+        ] {
+            let path = PathBuf::from("/a");
+            assert_eq!(parse(url).ok(), Some(Target { path, mode }), "{url}");
         }
     }
 
@@ -126,6 +189,26 @@ mod tests {
             "sqlite::memory:",
             "sqlite:%3Amemory:",
             "sqlite:/a?mode=ro",
+            "sqlite:/a?",
+            "sqlite:/a?mode",
+            "sqlite:/a?mode=",
+            "sqlite:/a?mode=60",
+            "sqlite:/a?mode=00660",
+            "sqlite:/a?mode=0o660",
+            "sqlite:/a?mode=+660",
+            "sqlite:/a?mode=0680",
+            "sqlite:/a?mode=0060",
+            "sqlite:/a?mode=0400",
+            "sqlite:/a?mode=0200",
+            "sqlite:/a?mode=0700",
+            "sqlite:/a?mode=0661",
+            "sqlite:/a?mode=1660",
+            "sqlite:/a?mode=7600",
+            "sqlite:/a?mode=0660&mode=0600",
+            "sqlite:/a?Mode=0660",
+            "sqlite:/a?mode=0660#x",
+            "sqlite:/a?cache=shared",
+            "sqlite:?mode=0660",
             "sqlite:/a#b",
             "sqlite:/a%00b",
             "sqlite:/a%",
@@ -136,7 +219,7 @@ mod tests {
             "sqlite:/a/",
         ] {
             assert_eq!(
-                path(url).map_err(|e| e.code()),
+                parse(url).map_err(|e| e.code()),
                 Err(crate::ErrorCode::InvalidArgument),
                 "{url:?}"
             );

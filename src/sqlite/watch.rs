@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use super::files::real_path;
+use super::url::beside;
 use crate::backend::Watch;
 use crate::callbacks::guarded;
 use crate::cancel::{CancelToken, deadline_after};
@@ -31,7 +33,7 @@ pub(super) struct Eye(Arc<Shared>);
 
 struct Shared {
     owner: Owner,
-    log: PathBuf,
+    file: PathBuf,
     state: Mutex<State>,
 }
 
@@ -44,11 +46,9 @@ struct State {
 
 impl Eye {
     pub(super) fn new(owner: Owner, file: &Path) -> Self {
-        let mut log = file.as_os_str().to_owned();
-        log.push("-wal");
         Self(Arc::new(Shared {
             owner,
-            log: log.into(),
+            file: file.to_owned(),
             state: Mutex::default(),
         }))
     }
@@ -117,7 +117,9 @@ impl Shared {
 
     /// What a commit changes, and whether that was only just now.
     fn mark(&self) -> ((u64, i64, i64, u64), bool) {
-        let Ok(meta) = std::fs::metadata(&self.log) else {
+        // The log lies beside the file itself, not beside a link to it, and a link may be changed.
+        let log = real_path(&self.file).map(|file| beside(&file, "-wal"));
+        let Ok(meta) = log.and_then(std::fs::metadata) else {
             return ((0, 0, 0, 0), false);
         };
         let age = meta

@@ -1,4 +1,5 @@
-/* Moves the wall clock of one process by the seconds that stand in a file it has mapped. Other clocks are left alone. */
+/* Moves the wall clock of one process, and its boot-time clock, by the seconds that stand in a file it has mapped: one number
+   for each, a missing one is zero. Other clocks are left alone. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdint.h>
@@ -15,7 +16,7 @@ __attribute__((constructor)) static void map(void)
 {
     const char *path = getenv("WALL_CLOCK_OFFSET");
     int fd = path ? open(path, O_RDONLY) : -1;
-    void *at = fd < 0 ? MAP_FAILED : mmap(0, sizeof *seconds, PROT_READ, MAP_SHARED, fd, 0);
+    void *at = fd < 0 ? MAP_FAILED : mmap(0, 2 * sizeof *seconds, PROT_READ, MAP_SHARED, fd, 0);
     if (at == MAP_FAILED)
         abort();
     close(fd);
@@ -26,7 +27,9 @@ int clock_gettime(clockid_t id, struct timespec *t)
 {
     int r = syscall(SYS_clock_gettime, id, t);
     if (r == 0 && seconds && (id == CLOCK_REALTIME || id == CLOCK_REALTIME_COARSE || id == CLOCK_TAI))
-        t->tv_sec += *seconds;
+        t->tv_sec += seconds[0];
+    if (r == 0 && seconds && id == CLOCK_BOOTTIME)
+        t->tv_sec += seconds[1];
     return r;
 }
 

@@ -3,6 +3,9 @@
 //! A program has one SQLite, so all its crates must agree on one version of `libsqlite3-sys`. Needs the registry. `make test`
 //! resolves all cases and checks the ones at the ends of the range, `make compat` checks all of them.
 
+#[path = "support/limit.rs"]
+mod limit;
+
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::{Command, Stdio};

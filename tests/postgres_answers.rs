@@ -3,6 +3,8 @@
 
 #[path = "support/fake_postgres.rs"]
 mod fake;
+#[path = "support/limit.rs"]
+mod limit;
 
 use std::io;
 use std::sync::Arc;

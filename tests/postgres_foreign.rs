@@ -1,6 +1,8 @@
 //! Tables and functions of other people under our names, and names that look like SQL.
 #![cfg(feature = "postgres")]
 
+#[path = "support/limit.rs"]
+mod limit;
 #[path = "support/postgres.rs"]
 mod support;
 

@@ -3,6 +3,8 @@
 
 #[path = "support/forwarding_pooler.rs"]
 mod forwarding_pooler;
+#[path = "support/limit.rs"]
+mod limit;
 #[path = "support/postgres.rs"]
 mod support;
 

@@ -2,6 +2,9 @@
 //!
 //! Every number that stands in one is looked at. The few that may are listed, each with the text around it.
 
+#[path = "support/limit.rs"]
+mod limit;
+
 use std::path::{Path, PathBuf};
 
 /// A number that may stand in a script, with what is around it, and in which file.

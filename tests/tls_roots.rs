@@ -1,5 +1,7 @@
 //! Files of TLS roots that are pipes, have no end, or are longer than any list of roots: a call ends within its limit.
 
+#[path = "support/limit.rs"]
+mod limit;
 #[path = "support/process.rs"]
 mod process;
 mod support;

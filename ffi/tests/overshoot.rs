@@ -3,6 +3,9 @@
 //! test it measures those that stand in line, and each of the others once.
 #![cfg(all(feature = "redis", feature = "postgres", feature = "sqlite"))]
 
+#[path = "../../tests/support/limit.rs"]
+mod limit;
+
 // The servers' files know the crate by its own name.
 extern crate rust_syncguard as syncguard;
 

@@ -3,10 +3,21 @@
 
 use std::time::{Duration, Instant};
 
-use crate::error::NotAfter;
+use crate::error::{LockError, NotAfter};
 
 /// For the milliseconds that both sides round off.
 const ROUNDING: Duration = Duration::from_millis(2);
+
+/// How often a server may say in one call that its clock has moved.
+pub(crate) const CLOCK_READINGS: usize = 4;
+
+/// What is said of a server whose clock moved each time it was read.
+pub(crate) fn runs_wild() -> LockError {
+    LockError::unavailable(
+        "the server's clock moved forward between any two answers; look at its time synchronisation",
+    )
+    .nothing_applied()
+}
 
 /// A reading of the store's clock. It is as old as the connection's last answer that carried the time; clocks that drift or
 /// step make it wrong. The store's refusal brings a new reading, so that costs a trip and no more.

@@ -3,6 +3,8 @@
 
 #[path = "support/limit.rs"]
 mod limit;
+#[path = "support/postgres.rs"]
+mod postgres;
 #[path = "support/proxy.rs"]
 mod proxy;
 #[path = "support/redis.rs"]
@@ -11,14 +13,14 @@ mod support;
 #[path = "support/verbs.rs"]
 mod verbs;
 
+use std::any::Any;
 use std::time::Duration;
 
+use postgres::Server;
 use proxy::{Address, Proxy};
 use server::RedisServer;
 use support::{PATIENCE, eventually};
-use syncguard::{
-    Backend, CancelToken, Client, ClientOptions, ErrorCode, ExtendOutcome, LockOptions, LookupBy,
-};
+use syncguard::{Backend, CancelToken, Client, ErrorCode, ExtendOutcome, LockOptions, LookupBy};
 use verbs::{code, granted, id, key, patient, ttl};
 
 /// A server, a way to it that can delay requests, and one that cannot.
@@ -29,10 +31,32 @@ struct Network {
     /// Straight to the server.
     near: Client,
     /// Keeps the server running.
-    _server: RedisServer,
+    _server: Box<dyn Any>,
 }
 
+/// Every store that a network lies before.
+const NETWORKS: [fn() -> Network; 2] = [Network::redis, Network::postgres];
+
 impl Network {
+    fn postgres() -> Self {
+        let server = Server::start(&[]);
+        let proxy = Proxy::tcp(Address::port(server.port));
+        let near = server.url();
+        let far = near.replace(
+            &format!(":{}/", server.port),
+            &format!(":{}/", proxy.port()),
+        );
+        let near = Client::open_with(&near, &patient()).expect("a good URL");
+        near.setup_schema().expect("set-up");
+        Self {
+            proxy,
+            far: Client::open_with(&far, &patient()).expect("a good URL"),
+            near,
+            _server: Box::new(server),
+        }
+        .warmed()
+    }
+
     fn redis() -> Self {
         let server = RedisServer::start(&[]);
         let socket = server.dir().join("proxy");
@@ -42,7 +66,7 @@ impl Network {
             proxy,
             far: Client::open_with(&far, &patient()).expect("a good URL"),
             near: Client::open_with(&server.url(), &patient()).expect("a good URL"),
-            _server: server,
+            _server: Box::new(server),
         }
         .warmed()
     }
@@ -82,109 +106,142 @@ fn short_call() -> CancelToken {
 
 #[test]
 fn a_delayed_extend_does_not_undo_a_later_one() {
-    let net = Network::redis();
-    let guard = net.far.lock("k").expect("a free lock");
-    net.proxy.hold_back();
-    let held = guard.extend_with(Duration::from_secs(2), Some(&short_call()));
-    assert_eq!(code(held), ErrorCode::NetworkTimeout);
-    assert!(guard.remaining() <= Duration::from_secs(2));
-    // On another connection. It may be answered before the store's clock has passed the time of the first one; then the guard
-    // counts on the shorter lease until a renewal is answered after that.
-    assert!(
-        guard
-            .extend(Duration::from_secs(60))
-            .expect("an answer")
-            .is_extended()
-    );
-    eventually("a lease that is certain", || {
-        guard.remaining() > Duration::from_secs(30)
-    });
-    net.deliver();
-    assert!(
-        net.left_ms() > 30_000,
-        "the delayed extend has cut the lease to {} ms",
-        net.left_ms()
-    );
-    assert!(!guard.is_lost());
-    assert!(guard.release().expect("an answer").is_released());
+    for network in NETWORKS {
+        let net = network();
+        let guard = net.far.lock("k").expect("a free lock");
+        net.proxy.hold_back();
+        let held = guard.extend_with(Duration::from_secs(2), Some(&short_call()));
+        assert_eq!(code(held), ErrorCode::NetworkTimeout);
+        assert!(guard.remaining() <= Duration::from_secs(2));
+        // On another connection. It may be answered before the store's clock has passed the time of the first one; then the guard
+        // counts on the shorter lease until a renewal is answered after that.
+        assert!(
+            guard
+                .extend(Duration::from_secs(60))
+                .expect("an answer")
+                .is_extended()
+        );
+        eventually("a lease that is certain", || {
+            guard.remaining() > Duration::from_secs(30)
+        });
+        net.deliver();
+        assert!(
+            net.left_ms() > 30_000,
+            "the delayed extend has cut the lease to {} ms",
+            net.left_ms()
+        );
+        assert!(!guard.is_lost());
+        assert!(guard.release().expect("an answer").is_released());
+    }
 }
 
 #[test]
 fn an_extend_that_may_still_arrive_in_time_counts() {
-    let net = Network::redis();
-    let guard = net.far.lock("k").expect("a free lock");
-    net.proxy.reset_counts();
-    net.proxy.hold_back();
-    // Ended by the caller long before the call's own time is over: until then the server may apply it.
-    let token = CancelToken::new();
-    let cancel = token.clone();
-    std::thread::scope(|scope| {
-        let extend = scope.spawn(|| guard.extend_with(Duration::from_millis(9_000), Some(&token)));
-        net.proxy.wait_for(|counts| counts.from_clients > 0);
-        cancel.cancel();
-        assert_eq!(code(extend.join().expect("no panic")), ErrorCode::Aborted);
-    });
-    assert!(
-        guard
-            .extend(Duration::from_secs(600))
-            .expect("an answer")
-            .is_extended()
-    );
-    assert!(
-        guard.remaining() <= Duration::from_millis(9_000),
-        "the guard counts on {:?}, and the delayed extend can still cut it",
-        guard.remaining()
-    );
-    net.deliver();
-    let left = net.left_ms();
-    assert!(left <= 9_000, "it was still in time: {left}");
-    assert!(guard.remaining() <= Duration::from_millis(9_000));
-    assert!(!guard.is_lost());
+    for network in NETWORKS {
+        let net = network();
+        let guard = net.far.lock("k").expect("a free lock");
+        net.proxy.reset_counts();
+        net.proxy.hold_back();
+        // Ended by the caller long before the call's own time is over: until then the server may apply it.
+        let token = CancelToken::new();
+        let cancel = token.clone();
+        std::thread::scope(|scope| {
+            let extend =
+                scope.spawn(|| guard.extend_with(Duration::from_millis(9_000), Some(&token)));
+            net.proxy.wait_for(|counts| counts.from_clients > 0);
+            cancel.cancel();
+            assert_eq!(code(extend.join().expect("no panic")), ErrorCode::Aborted);
+        });
+        assert!(
+            guard
+                .extend(Duration::from_secs(600))
+                .expect("an answer")
+                .is_extended()
+        );
+        assert!(
+            guard.remaining() <= Duration::from_millis(9_000),
+            "the guard counts on {:?}, and the delayed extend can still cut it",
+            guard.remaining()
+        );
+        net.deliver();
+        let left = net.left_ms();
+        assert!(left <= 9_000, "it was still in time: {left}");
+        assert!(guard.remaining() <= Duration::from_millis(9_000));
+        assert!(!guard.is_lost());
+    }
 }
 
 #[test]
 fn a_delayed_acquire_takes_nothing() {
-    let net = Network::redis();
-    let backend: &dyn Backend = &net.far;
-    net.proxy.hold_back();
-    let tried = backend.acquire(&key("k"), &id(), ttl(600_000), Some(&short_call()));
-    let error = tried.expect_err("no answer");
-    assert_eq!(error.code(), ErrorCode::NetworkTimeout);
-    assert!(error.may_have_applied());
-    // Past the time that the request carries: its caller's, and what the two clocks may be apart by rounding.
-    std::thread::sleep(Duration::from_secs(1));
-    net.deliver();
-    assert!(
-        !net.near.is_locked(&key("k"), None).expect("a look"),
-        "a lock without a holder"
-    );
+    for network in NETWORKS {
+        let net = network();
+        let backend: &dyn Backend = &net.far;
+        net.proxy.hold_back();
+        let tried = backend.acquire(&key("k"), &id(), ttl(600_000), Some(&short_call()));
+        let error = tried.expect_err("no answer");
+        assert_eq!(error.code(), ErrorCode::NetworkTimeout);
+        assert!(error.may_have_applied());
+        // Past the time that the request carries: its caller's, and what the two clocks may be apart by rounding.
+        std::thread::sleep(Duration::from_secs(1));
+        net.deliver();
+        assert!(
+            !net.near.is_locked(&key("k"), None).expect("a look"),
+            "a lock without a holder"
+        );
+    }
 }
 
 #[test]
 fn an_attempt_that_arrives_after_the_release_is_taken_back() {
-    let net = Network::redis();
-    net.proxy.reset_counts();
-    net.proxy.hold_back();
-    let far = net.far.clone();
-    let options = LockOptions::new()
-        .ttl(Duration::from_secs(600))
-        .acquire_timeout(PATIENCE)
-        .cancel(&CancelToken::new().with_timeout(Duration::from_secs(4)));
-    let locking = std::thread::spawn(move || far.lock_with("k", &options));
-    net.proxy.wait_for(|counts| counts.from_clients > 0);
-    // The connection breaks, the request does not: the second attempt is granted, and its lock released.
-    net.proxy.reset_held();
-    let guard = locking.join().expect("no panic").expect("granted");
-    assert!(guard.release().expect("an answer").is_released());
-    assert!(!net.near.is_locked(&key("k"), None).expect("a look"));
-    net.deliver();
-    eventually("the end of the lock that the first attempt took", || {
-        !net.near.is_locked(&key("k"), None).expect("a look")
-    });
+    for network in NETWORKS {
+        let net = network();
+        net.proxy.reset_counts();
+        net.proxy.hold_back();
+        let far = net.far.clone();
+        let options = LockOptions::new()
+            .ttl(Duration::from_secs(600))
+            .acquire_timeout(PATIENCE)
+            .cancel(&CancelToken::new().with_timeout(Duration::from_secs(4)));
+        let locking = std::thread::spawn(move || far.lock_with("k", &options));
+        net.proxy.wait_for(|counts| counts.from_clients > 0);
+        // The connection breaks, the request does not: the second attempt is granted, and its lock released.
+        net.proxy.reset_held();
+        let guard = locking.join().expect("no panic").expect("granted");
+        assert!(guard.release().expect("an answer").is_released());
+        assert!(!net.near.is_locked(&key("k"), None).expect("a look"));
+        net.deliver();
+        eventually("the end of the lock that the first attempt took", || {
+            !net.near.is_locked(&key("k"), None).expect("a look")
+        });
+    }
+}
+
+/// A guard of a client through a proxy, on a server whose clock the test moves: forward costs one more trip and no lock.
+fn survives_steps(proxy: &Proxy, client: &Client, set_clock: &dyn Fn(i64)) {
+    let long = Duration::from_secs(600);
+    let guard = client.lock_with("k", &LockOptions::new().ttl(long));
+    let guard = guard.expect("a free lock");
+    // The server learns the script.
+    assert!(guard.extend(long).expect("an answer").is_extended());
+    set_clock(120);
+    // The first one finds out what time it is; the next ones know.
+    for trips in [2, 1, 1] {
+        proxy.reset_counts();
+        assert!(guard.extend(long).expect("an answer").is_extended());
+        assert_eq!(proxy.counts().round_trips, trips);
+    }
+    assert!(!guard.is_lost());
+    // So does an acquire.
+    set_clock(240);
+    let other = client.try_lock("other").expect("an answer");
+    assert!(other.is_some());
+    // A clock that was set back refuses nothing.
+    set_clock(60);
+    assert!(guard.extend(long).expect("an answer").is_extended());
 }
 
 #[test]
-fn a_clock_that_steps_forward_costs_no_guard_its_lock() {
+fn a_redis_clock_that_steps_forward_costs_no_guard_its_lock() {
     let dir = server::directory("sg-clock-");
     let (shim, clock) = (dir.path().join("clock.so"), dir.path().join("clock"));
     let built = std::process::Command::new("cc")
@@ -195,63 +252,48 @@ fn a_clock_that_steps_forward_costs_no_guard_its_lock() {
         .status()
         .expect("a C compiler");
     assert!(built.success());
-    std::fs::write(&clock, 0i64.to_ne_bytes()).expect("the clock's file");
+    let set_clock = |seconds: i64| {
+        std::fs::write(&clock, seconds.to_ne_bytes()).expect("the clock's file");
+    };
+    set_clock(0);
     let server = RedisServer::start_env(&[
         ("LD_PRELOAD", shim.to_str().expect("UTF-8")),
         ("SG_CLOCK", clock.to_str().expect("UTF-8")),
     ]);
     let socket = server.dir().join("proxy");
     let proxy = Proxy::unix(&socket, Address::Unix(server.socket()));
-    let options = ClientOptions::new().operation_timeout(PATIENCE);
     let far = format!("redis+unix://{}", socket.display());
-    let client = Client::open_with(&far, &options).expect("a good URL");
-    let guard = client.lock_with("k", &LockOptions::new().ttl(Duration::from_secs(600)));
-    let guard = guard.expect("a free lock");
-    // The server learns the script.
-    assert!(
-        guard
-            .extend(Duration::from_secs(600))
-            .expect("an answer")
-            .is_extended()
+    let client = Client::open_with(&far, &patient()).expect("a good URL");
+    survives_steps(&proxy, &client, &set_clock);
+}
+
+#[test]
+fn a_postgres_clock_that_steps_forward_costs_no_guard_its_lock() {
+    let mut server = Server::start(&[]);
+    server.take_clock();
+    let proxy = Proxy::tcp(Address::port(server.port));
+    let far = server.url().replace(
+        &format!(":{}/", server.port),
+        &format!(":{}/", proxy.port()),
     );
-    std::fs::write(&clock, 120i64.to_ne_bytes()).expect("the clock's file");
-    // The first one finds out what time it is; the next ones know.
-    for trips in [2, 1, 1] {
-        proxy.reset_counts();
-        assert!(
-            guard
-                .extend(Duration::from_secs(600))
-                .expect("an answer")
-                .is_extended()
-        );
-        assert_eq!(proxy.counts().round_trips, trips);
-    }
-    assert!(!guard.is_lost());
-    // So does an acquire.
-    std::fs::write(&clock, 240i64.to_ne_bytes()).expect("the clock's file");
-    let other = client.try_lock("other").expect("an answer");
-    assert!(other.is_some());
-    // A clock that was set back refuses nothing.
-    std::fs::write(&clock, 60i64.to_ne_bytes()).expect("the clock's file");
-    assert!(
-        guard
-            .extend(Duration::from_secs(600))
-            .expect("an answer")
-            .is_extended()
-    );
+    let client = Client::open_with(&far, &patient()).expect("a good URL");
+    client.setup_schema().expect("set-up");
+    survives_steps(&proxy, &client, &|seconds| server.set_clock(seconds));
 }
 
 #[test]
 fn bare_extends_are_refused_late_too() {
-    let net = Network::redis();
-    let backend: &dyn Backend = &net.far;
-    let grant = granted(backend.acquire(&key("k"), &id(), ttl(60_000), None));
-    net.proxy.hold_back();
-    let held = backend.extend(&grant.lock_id, ttl(1_000), Some(&short_call()));
-    assert_eq!(code(held), ErrorCode::NetworkTimeout);
-    std::thread::sleep(Duration::from_secs(1));
-    let later = backend.extend(&grant.lock_id, ttl(60_000), None);
-    assert!(matches!(later, Ok(ExtendOutcome::Extended(_))));
-    net.deliver();
-    assert!(net.left_ms() > 30_000);
+    for network in NETWORKS {
+        let net = network();
+        let backend: &dyn Backend = &net.far;
+        let grant = granted(backend.acquire(&key("k"), &id(), ttl(60_000), None));
+        net.proxy.hold_back();
+        let held = backend.extend(&grant.lock_id, ttl(1_000), Some(&short_call()));
+        assert_eq!(code(held), ErrorCode::NetworkTimeout);
+        std::thread::sleep(Duration::from_secs(1));
+        let later = backend.extend(&grant.lock_id, ttl(60_000), None);
+        assert!(matches!(later, Ok(ExtendOutcome::Extended(_))));
+        net.deliver();
+        assert!(net.left_ms() > 30_000);
+    }
 }

@@ -72,7 +72,7 @@ fn refused(server: &Server, schema: &str, what: &str, reason: &str) {
     }
 }
 
-const ACQUIRE: &str = "syncguard_v1_acquire(text, text, text, text, int8, int8, int8)";
+const ACQUIRE: &str = "syncguard_v1_acquire(text, text, text, text, int8, int8, int8, int8)";
 
 /// An overload that has our body must not hide a function that has our signature.
 #[test]
@@ -86,10 +86,10 @@ fn an_impostor_does_not_hide_behind_an_overload() {
            EXECUTE format('CREATE FUNCTION s.syncguard_v1_acquire(varchar) RETURNS text LANGUAGE plpgsql AS %L', body); \
          END $do$; \
          CREATE FUNCTION s.syncguard_v1_acquire(p_key text, p_fence_key text, p_user_key text, p_lock_id text, p_ttl_ms int8, \
-           p_tolerance_ms int8, p_max_fence int8, OUT o_granted bool, OUT o_lock_id text, OUT o_fence text, \
+           p_tolerance_ms int8, p_max_fence int8, p_not_after_ms int8, OUT o_granted bool, OUT o_lock_id text, OUT o_fence text, \
            OUT o_expires_at_ms int8, OUT o_now_ms int8) LANGUAGE plpgsql AS $$ BEGIN o_granted := true; o_lock_id := p_lock_id; \
            o_fence := '000000000000001'; o_expires_at_ms := 99999999999999; o_now_ms := 1; END $$; \
-         ALTER FUNCTION s.syncguard_v1_acquire(text, text, text, text, int8, int8, int8) OWNER TO mallory; \
+         ALTER FUNCTION s.syncguard_v1_acquire(text, text, text, text, int8, int8, int8, int8) OWNER TO mallory; \
          ALTER FUNCTION s.syncguard_v1_acquire(varchar) OWNER TO mallory",
     );
     grant(&server, "s", "app");

@@ -322,7 +322,7 @@ fn statements_that_are_gone_are_not_missed() {
     let grant = take(&store, "b");
     server.sql(
         "CREATE OR REPLACE FUNCTION forgetful.syncguard_v1_extend(p_lock_id text, p_ttl_ms int8, p_tolerance_ms int8, \
-         OUT o_found bool, OUT o_expires_at_ms int8) LANGUAGE plpgsql AS \
+         p_not_after_ms int8, OUT o_found bool, OUT o_expires_at_ms int8, OUT o_late_ms int8) LANGUAGE plpgsql AS \
          'BEGIN EXECUTE ''DEALLOCATE ALL''; o_found := true; o_expires_at_ms := 1; END'",
     );
     // The session prepares the release first, forgets it in the extend, and is asked for it again.

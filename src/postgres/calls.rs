@@ -1,7 +1,7 @@
 //! A verb's one write, in two forms: a transaction block, which works anywhere, and a prepared statement in a session that is
 //! ours alone, which costs the server half.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use postgres_protocol::message::frontend;
@@ -12,6 +12,7 @@ use super::sql::Call;
 use super::wire::{Param, Row, execute, prepare, statement, unsendable};
 use crate::error::{ErrorCode, LockError};
 use crate::limits::Limits;
+use crate::store_clock::{self, CLOCK_READINGS, StoreClock};
 
 const BEGIN_WRITE: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
 const BEGIN_READ: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY";
@@ -39,6 +40,34 @@ impl Connection {
             return Ok(rows);
         }
         self.transact(mode, &call.text, params, limits)
+    }
+
+    /// Runs a function that changes a lease, and answers its record. The last parameter is the time after which the server
+    /// refuses it; whether it may be applied that late is said in the error. A server whose clock has moved refuses in time too:
+    /// it says in the column `late` what time it is, and is asked again within the same limits. That is the connection's
+    /// recovery, not a second attempt.
+    pub(crate) fn call_in_time(
+        &mut self,
+        call: &Call,
+        params: &[Param<'_>],
+        late: usize,
+        limits: &Limits<'_>,
+    ) -> Result<Row, LockError> {
+        for _ in 0..CLOCK_READINGS {
+            let limit = self.clock.map(|clock| clock.not_after(limits.deadline()));
+            let not_after = Param::Int8(limit.map_or(i64::MAX, |limit| limit.store_ms));
+            let params = [params, &[not_after]].concat();
+            let sent = Instant::now();
+            let rows = self
+                .call(Mode::Grant, call, &params, limits)
+                .map_err(|e| e.refused_after(limit))?;
+            let record = rows.first().ok_or_else(garbled)?.record()?;
+            match record.int8(late)? {
+                Some(now_ms) => self.clock = Some(StoreClock::read(now_ms, sent)),
+                None => return Ok(record),
+            }
+        }
+        Err(store_clock::runs_wild())
     }
 
     /// `None` if the session has lost what was prepared in it.

@@ -13,6 +13,7 @@ use crate::error::{ErrorCode, LockError};
 use crate::lease::random_bits;
 use crate::limits::Limits;
 use crate::process::Owner;
+use crate::store_clock::StoreClock;
 use crate::threads;
 
 /// No answer of ours is near it.
@@ -52,6 +53,8 @@ pub(crate) struct Connection {
     pub(super) own: Option<Own>,
     /// Whether a call reached another session than the first one did.
     pub(super) changed_hands: bool,
+    /// The server's clock, once it has told.
+    pub(super) clock: Option<StoreClock>,
 }
 
 /// What was set and prepared in a session that no pooler gives to others.
@@ -95,6 +98,7 @@ impl Connection {
             usable: true,
             own: None,
             changed_hands: false,
+            clock: None,
         }
     }
 

@@ -5,9 +5,9 @@
 -- A changed body needs a new VERSION in sql.rs: releases of the library share a database during an upgrade.
 CREATE OR REPLACE FUNCTION @ACQUIRE@(
   p_key pg_catalog.text, p_fence_key pg_catalog.text, p_user_key pg_catalog.text, p_lock_id pg_catalog.text,
-  p_ttl_ms pg_catalog.int8, p_tolerance_ms pg_catalog.int8, p_max_fence pg_catalog.int8,
+  p_ttl_ms pg_catalog.int8, p_tolerance_ms pg_catalog.int8, p_max_fence pg_catalog.int8, p_not_after_ms pg_catalog.int8,
   OUT o_granted pg_catalog.bool, OUT o_lock_id pg_catalog.text, OUT o_fence pg_catalog.text,
-  OUT o_expires_at_ms pg_catalog.int8, OUT o_now_ms pg_catalog.int8)
+  OUT o_expires_at_ms pg_catalog.int8, OUT o_now_ms pg_catalog.int8, OUT o_late_ms pg_catalog.int8)
 LANGUAGE plpgsql VOLATILE AS $syncguard$
 DECLARE
   v_locked pg_catalog.bool;
@@ -21,6 +21,12 @@ BEGIN
   v_held := FOUND;
   -- Not before: the wait for the two locks may have been long.
   o_now_ms := pg_catalog.floor(pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) OPERATOR(pg_catalog.*) 1000);
+  -- Its sender has given it up by now, or the clock was set forward.
+  IF o_now_ms OPERATOR(pg_catalog.>) p_not_after_ms THEN
+    o_late_ms := o_now_ms;
+    v_setting := pg_catalog.set_config('synchronous_commit', 'off', true);
+    RETURN;
+  END IF;
   -- Whatever is not certainly dead is taken.
   IF v_held AND (o_expires_at_ms OPERATOR(pg_catalog.>) (o_now_ms OPERATOR(pg_catalog.-) p_tolerance_ms)) IS NOT FALSE THEN
     o_granted := (o_lock_id OPERATOR(pg_catalog.=) p_lock_id) IS TRUE;
@@ -62,8 +68,8 @@ END
 $syncguard$
 ----
 CREATE OR REPLACE FUNCTION @EXTEND@(
-  p_lock_id pg_catalog.text, p_ttl_ms pg_catalog.int8, p_tolerance_ms pg_catalog.int8,
-  OUT o_found pg_catalog.bool, OUT o_expires_at_ms pg_catalog.int8)
+  p_lock_id pg_catalog.text, p_ttl_ms pg_catalog.int8, p_tolerance_ms pg_catalog.int8, p_not_after_ms pg_catalog.int8,
+  OUT o_found pg_catalog.bool, OUT o_expires_at_ms pg_catalog.int8, OUT o_late_ms pg_catalog.int8)
 LANGUAGE plpgsql VOLATILE AS $syncguard$
 DECLARE
   v_locked pg_catalog.bool;
@@ -82,6 +88,12 @@ BEGIN
     FROM @LOCKS@ t WHERE t.key OPERATOR(pg_catalog.=) v_key AND t.lock_id OPERATOR(pg_catalog.=) p_lock_id FOR UPDATE;
   o_found := FOUND;
   v_now_ms := pg_catalog.floor(pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) OPERATOR(pg_catalog.*) 1000);
+  -- Its sender has given it up by now, or the clock was set forward.
+  IF v_now_ms OPERATOR(pg_catalog.>) p_not_after_ms THEN
+    o_late_ms := v_now_ms;
+    v_setting := pg_catalog.set_config('synchronous_commit', 'off', true);
+    RETURN;
+  END IF;
   IF NOT o_found OR (o_expires_at_ms OPERATOR(pg_catalog.>) (v_now_ms OPERATOR(pg_catalog.-) p_tolerance_ms)) IS NOT TRUE THEN
     o_expires_at_ms := NULL;
     v_setting := pg_catalog.set_config('synchronous_commit', 'off', true);

@@ -226,7 +226,7 @@ impl Backend for PostgresBackend {
         cancel: Option<&CancelToken>,
     ) -> Result<ExtendOutcome, LockError> {
         let limits = self.0.limits(cancel)?;
-        let rows = self
+        let record = self
             .0
             .sessions
             .with(Rank::Upkeep, &limits, |connection, sql| {
@@ -235,9 +235,8 @@ impl Backend for PostgresBackend {
                     Param::Int8(ttl.as_millis()),
                     Param::Int8(TIME_TOLERANCE_MS),
                 ];
-                connection.call(Mode::Grant, &sql.extend, &params, &limits)
+                connection.call_in_time(&sql.extend, &params, 2, &limits)
             })?;
-        let record = only(rows)?.record()?;
         Ok(match (record.bool(0)?, record.int8(1)?) {
             (_, Some(expires)) => ExtendOutcome::Extended(expires),
             (true, None) => ExtendOutcome::Absent(Absence::Expired),
@@ -320,7 +319,7 @@ impl Inner {
     ) -> Result<AcquireOutcome, LockError> {
         let storage = self.keys.lock(key)?;
         let fence_key = self.keys.fence(&storage)?;
-        let rows = self
+        let record = self
             .sessions
             .with(Rank::Ordinary, limits, |connection, sql| {
                 let params = [
@@ -332,9 +331,8 @@ impl Inner {
                     Param::Int8(TIME_TOLERANCE_MS),
                     Param::Int8(MAX_FENCE as i64),
                 ];
-                connection.call(Mode::Grant, &sql.acquire, &params, limits)
+                connection.call_in_time(&sql.acquire, &params, 5, limits)
             })?;
-        let record = only(rows)?.record()?;
         let (granted, owner) = (record.bool(0)?, record.text(1)?);
         let fence = record.text(2)?.and_then(|text| Fence::parse(text).ok());
         let (expires, now) = (record.int8(3)?, record.int8(4)?.ok_or_else(foreign)?);

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::connection::{Connection, Mode};
 use super::dsn::Dsn;
@@ -18,6 +18,7 @@ use crate::limits::Limits;
 use crate::net::Endpoint;
 use crate::open::ClientOptions;
 use crate::pool::{Pool, Rank, Slot};
+use crate::store_clock::StoreClock;
 
 pub(crate) struct Sessions {
     dsn: Dsn,
@@ -136,6 +137,7 @@ impl Sessions {
             false => connection.process().into(),
         };
         let about = [Param::Text(&self.names.lock), Param::Int8(process)];
+        let sent = Instant::now();
         let rows = connection.transact(Mode::Read, GREET, &about, limits)?;
         let row = rows.first().ok_or_else(garbled)?;
         if self.dsn.writable_only && row.bool(0)? {
@@ -149,6 +151,9 @@ impl Sessions {
         }
         if row.bool(2)? {
             connection.own();
+        }
+        if let Some(now_ms) = row.int8(3)? {
+            connection.clock = Some(StoreClock::read(now_ms, sent));
         }
         Ok(connection)
     }

@@ -16,11 +16,20 @@ const BODY: &str = "$syncguard$";
 /// What stands before the parameters of a function there, and behind them.
 const PARAMETERS: (&str, &str) = ("@(", ")\nLANGUAGE");
 
+/// The server's clock in whole milliseconds, as the functions read it.
+macro_rules! now_ms {
+    () => {
+        "pg_catalog.floor(pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) OPERATOR(pg_catalog.*) 1000)::pg_catalog.int8"
+    };
+}
+const NOW_MS: &str = now_ms!();
+
 /// The first words to a session: whether it is a standby's; the table's schema, as the connection's search_path finds it, else
 /// where a new table would go; whether the process that runs this is $2, the one the start-up named. If so, no pooler is in
-/// between, and what every call needs is set for the whole session. Operators are qualified: this runs before anything is
+/// between, and what every call needs is set for the whole session; and the server's clock. Operators are qualified: this runs before anything is
 /// known about the path.
-pub(crate) const GREET: &str = "SELECT pg_catalog.pg_is_in_recovery(), coalesce((\
+pub(crate) const GREET: &str = concat!(
+    "SELECT pg_catalog.pg_is_in_recovery(), coalesce((\
     SELECT s.name::pg_catalog.text FROM pg_catalog.unnest(pg_catalog.current_schemas(false)) WITH ORDINALITY AS s(name, place) \
       JOIN pg_catalog.pg_namespace n ON n.nspname OPERATOR(pg_catalog.=) s.name \
       JOIN pg_catalog.pg_class c ON c.relnamespace OPERATOR(pg_catalog.=) n.oid \
@@ -31,7 +40,9 @@ pub(crate) const GREET: &str = "SELECT pg_catalog.pg_is_in_recovery(), coalesce(
       pg_catalog.set_config('default_transaction_read_only', 'off', false), \
       pg_catalog.set_config('default_transaction_deferrable', 'off', false), \
       pg_catalog.set_config('lock_timeout', '0', false), \
-      pg_catalog.set_config('enable_seqscan', 'off', false)) IS NOT NULL ELSE false END";
+      pg_catalog.set_config('enable_seqscan', 'off', false)) IS NOT NULL ELSE false END, ",
+    now_ms!()
+);
 
 /// A statement that is sent often. A session of our own knows it by its name.
 #[derive(Debug)]
@@ -242,9 +253,6 @@ impl Sql {
     }
 }
 
-/// The server's clock in whole milliseconds, as the functions read it.
-const NOW_MS: &str = "pg_catalog.floor(pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) OPERATOR(pg_catalog.*) 1000)::pg_catalog.int8";
-
 /// Removes expired locks by the expiry index. Rows that anybody has locked are passed over. No advisory lock is needed: who
 /// acquires a key locks its row too, and finds it gone or not ours to remove. The condition stands twice because a row may
 /// change hands between the look and the lock.
@@ -307,7 +315,7 @@ mod tests {
         let hex: String = digest[..8].iter().map(|b| format!("{b:02x}")).collect();
         assert_eq!(
             (VERSION, hex.as_str()),
-            (1, "9aef0ef4a06d2ff3"),
+            (1, "e2c9791e22f6e176"),
             "functions.sql has changed: if it was ever released, raise VERSION"
         );
     }

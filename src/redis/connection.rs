@@ -10,15 +10,13 @@ use crate::redis::error;
 use crate::redis::resp::{self, Malformed, Reply};
 use crate::redis::scripts::Script;
 use crate::redis::url::Login;
-use crate::store_clock::StoreClock;
+use crate::store_clock::{self, CLOCK_READINGS, StoreClock};
 #[cfg(feature = "tls")]
 use crate::tls::Tls;
 
 /// What a connection is named on the server, in `CLIENT LIST`.
 const NAME: &[u8] = b"syncguard";
 const READ_SIZE: usize = 4096;
-/// How often a server may say in one call that its clock has moved.
-const CLOCK_READINGS: usize = 4;
 
 /// How to make a connection, wherever it goes.
 pub(crate) struct Connector {
@@ -164,7 +162,7 @@ impl Connection {
                 _ => return Ok(reply),
             }
         }
-        Err(LockError::unavailable("the server's clock does not keep its time").nothing_applied())
+        Err(store_clock::runs_wild())
     }
 
     /// Runs a script by its digest, or by its text if the server does not know it yet: `SCRIPT LOAD` would be a trip

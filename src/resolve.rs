@@ -23,7 +23,7 @@ const IDLE: Duration = Duration::from_secs(10);
 /// A lookup that has run longer may be hung: the next caller of its name starts another.
 const STALE: Duration = Duration::from_secs(10);
 
-/// How many addresses of a name are used. Who answers for the name decides how many it has, and each would be connected to.
+/// How many addresses of a name are used. The server that answers for the name decides how many it has, and the client would connect to each.
 const MAX_ADDRESSES: usize = 64;
 
 type Answer = Result<Vec<SocketAddr>, String>;

@@ -141,7 +141,7 @@ fn stronger_durability_is_not_weakened() {
 }
 
 /// A commit that is refused may still have been made: a session is ended while its commit, which is on the disk, waits for a
-/// standby. Whoever takes that for "not applied" leaves a lock that nobody holds.
+/// standby. A client that takes this for "not applied" leaves a lock without a holder.
 #[test]
 fn a_commit_that_fails_may_have_been_made() {
     let server = Server::start(&[

@@ -99,7 +99,7 @@ fn an_impostor_does_not_hide_behind_an_overload() {
         "an impostor",
         "belongs to the role \"mallory\"",
     );
-    // In the right hands it is only a function that has changed, and set-up mends it; the overload harms nobody.
+    // In the right hands it is only a function that has changed, and set-up mends it; the overload does no harm.
     server.sql(&format!("ALTER FUNCTION s.{ACQUIRE} OWNER TO postgres"));
     let store = open(&server, "postgres", "s");
     let error = store.check(None).expect_err("another body");

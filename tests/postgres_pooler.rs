@@ -69,7 +69,7 @@ fn a_statement_of_another_client_is_never_run() {
     }
 }
 
-/// Who says that there is a pooler leaves nothing behind in its sessions.
+/// A client that is told of a pooler leaves nothing behind in its sessions.
 #[test]
 fn a_session_of_a_known_pooler_stays_as_it_was() {
     let server = Server::start(&[]);
@@ -79,7 +79,7 @@ fn a_session_of_a_known_pooler_stays_as_it_was() {
     let stores = [("a", open(&url, "a"))];
     stores[0].1.check(None).expect("set up");
     locks_are_where_they_belong(&server, &stores);
-    // Somebody waits, and gets the lock by asking.
+    // A waiter gets the lock by asking.
     let options = ClientOptions::new().schema("a");
     let client = Client::open_with(&url, &options).expect("a client");
     let first = client.lock("waited for").expect("a lock");

@@ -424,7 +424,7 @@ const PLAIN: &[Case] = &[
         peer.introduction()?;
         peer.raw(b"R\xff\xff\xff\xff")
     }),
-    // More than anybody wants to hear.
+    // Messages without end.
     ("notices without end", "", Out(Internal, ""), |peer| {
         peer.introduction()?;
         flood(

@@ -260,7 +260,7 @@ impl Connection {
     }
 
     /// Asks the server to stop what this session does, without waiting for it: a query that still waits for a lock would
-    /// otherwise be granted one that nobody wants. Best effort, on a connection of its own as the protocol has it. The key that
+    /// otherwise be granted one that is not wanted any more. Best effort, on a connection of its own as the protocol has it. The key that
     /// cancels goes under TLS if the session does; if that takes too long, nothing is sent.
     fn give_up(&self) {
         if self.key.process == 0 {

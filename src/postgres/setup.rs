@@ -174,7 +174,7 @@ pub(crate) fn create(
     }
     if !script.is_empty() {
         connection.script(&script.join(";\n"), limits)?;
-        // Somebody else may have created a function meanwhile: to replace it changes its body, not its owner.
+        // Another role may have created a function meanwhile: to replace it changes its body, not its owner.
         let findings = inspect(connection, sql, names, limits)?;
         findings.refuse(sql)?;
         if let Some(still) = findings.of(&MISSING).next() {

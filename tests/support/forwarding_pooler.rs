@@ -1,5 +1,5 @@
-//! A pooler that gives every transaction another session of the server and tells its clients a real process of it, as pgagroal
-//! does: a client that trusts this takes a shared session for its own.
+//! A pooler that gives every transaction another session of the server and tells its clients a real process of it: a client that
+//! trusts this takes a shared session for its own.
 #![allow(dead_code)]
 
 use std::collections::VecDeque;
@@ -126,7 +126,7 @@ impl ForwardingPooler {
         let mut rest = vec![0; u32::from_be_bytes(head) as usize - 4];
         client.read_exact(&mut rest)?;
         if rest[..4] != [0, 3, 0, 0] {
-            // A request to cancel: nobody needs it here.
+            // A request to cancel: no test here needs it.
             return Ok(());
         }
         // The process of the session that serves the first transaction, if no other client comes in between.

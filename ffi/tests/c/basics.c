@@ -14,12 +14,13 @@ static void versions_and_names(void) {
     CHECK(strcmp(syncguard_status_str(s), "unknown status") != 0);
   }
   CHECK(strcmp(syncguard_status_str(3), "unknown status") == 0);
-  CHECK(strcmp(syncguard_status_str(-10), "unknown status") == 0);
+  CHECK(strcmp(syncguard_status_str(-10), "lost") == 0 && strcmp(syncguard_status_str(-11), "unknown status") == 0);
   CHECK(strcmp(syncguard_status_str(INT32_MIN), "unknown status") == 0);
   CHECK(SYNCGUARD_STATUS_SERVICE_UNAVAILABLE == -1 && SYNCGUARD_STATUS_AUTH_FAILED == -2);
   CHECK(SYNCGUARD_STATUS_INVALID_ARGUMENT == -3 && SYNCGUARD_STATUS_RATE_LIMITED == -4);
   CHECK(SYNCGUARD_STATUS_NETWORK_TIMEOUT == -5 && SYNCGUARD_STATUS_ACQUISITION_TIMEOUT == -6);
   CHECK(SYNCGUARD_STATUS_ABORTED == -7 && SYNCGUARD_STATUS_INTERNAL == -8 && SYNCGUARD_STATUS_PANIC == -9);
+  CHECK(SYNCGUARD_STATUS_LOST == -10);
 }
 
 static void a_lock_from_end_to_end(void) {

@@ -37,8 +37,9 @@ static void child_uses_all(syncguard_client *client, syncguard_guard *guard) {
   EXPECT(INTERNAL, syncguard_owns(client, id, NUL, &yes, &err));
   EXPECT(INTERNAL, syncguard_client_check(client, NULL, &err));
   EXPECT(INTERNAL, syncguard_client_purge_expired(client, 1, NULL, &n, &err));
-  EXPECT(INTERNAL, syncguard_guard_extend(guard, 1000, NULL, &err));
-  EXPECT(INTERNAL, syncguard_guard_release(guard, NULL, &err));
+  EXPECT(SYNCGUARD_STATUS_LOST, syncguard_guard_extend(guard, 1000, NULL, &err));
+  EXPECT(SYNCGUARD_STATUS_LOST, syncguard_guard_release(guard, NULL, &err));
+  CHECK(syncguard_guard_loss_reason(guard) == SYNCGUARD_LOSS_FORKED);
   CHECK(syncguard_guard_is_lost(guard) && syncguard_guard_remaining_ms(guard) == 0);
   CHECK(syncguard_guard_wait_lost(guard, SYNCGUARD_FOREVER) && syncguard_guard_lost_fd(guard) == -1);
   CHECK(strcmp(syncguard_guard_key(guard), "parent's") == 0);

@@ -1,5 +1,5 @@
 #![forbid(unsafe_code)]
-// Rooms that only some stores use have corners that nobody uses without them; with all of them nothing may be dead.
+// Shared modules contain code that only some backends use, so dead code is denied only when every feature is on.
 #![cfg_attr(
     not(all(
         feature = "redis",
@@ -12,58 +12,44 @@
 )]
 #![doc = include_str!("../README.md")]
 
-mod ahead;
 mod backend;
-mod backoff;
-mod callbacks;
-mod cancel;
 mod client;
-mod clock;
-mod diagnostics;
-#[cfg(any(feature = "redis", feature = "postgres"))]
-mod ear;
-mod error;
-mod guard;
-mod heartbeat;
-mod key;
-mod keyspace;
-mod lease;
-mod lifecycle;
-#[cfg(all(test, loom))]
-mod lifecycle_model;
-mod limits;
-mod liveness;
+mod holding;
 #[cfg(any(feature = "redis", feature = "postgres"))]
 mod net;
-mod open;
 mod options;
-#[cfg(any(feature = "redis", feature = "postgres", feature = "sqlite"))]
-mod pool;
-#[cfg(feature = "postgres")]
-mod postgres;
-mod process;
-mod queue;
-#[cfg(feature = "redis")]
-mod redis;
-#[cfg(any(feature = "redis", feature = "postgres"))]
-mod resolve;
 mod runtime;
-#[cfg(feature = "sqlite")]
-mod sqlite;
+mod stores;
+mod types;
+mod waiting;
+
+// The crate's own short names for what the folders hold.
+#[cfg(any(
+    feature = "redis",
+    feature = "postgres",
+    feature = "sqlite",
+    feature = "testkit"
+))]
+use backend::limits;
+#[cfg(any(feature = "redis", feature = "postgres", feature = "sqlite"))]
+use backend::pool;
+use backend::{ahead, keyspace, telemetry};
 #[cfg(any(feature = "redis", feature = "postgres"))]
-mod store_clock;
-mod sync;
-mod telemetry;
-#[cfg(feature = "testkit")]
-pub mod testkit;
-mod threads;
-mod timer;
+use backend::{ear, store_clock};
+use client::{diagnostics, waiter};
+use holding::{guard, heartbeat, lifecycle};
 #[cfg(all(feature = "tls", any(feature = "redis", feature = "postgres")))]
-mod tls;
-mod undo;
-mod wait;
-mod waiter;
-mod wake;
+use net::tls;
+use runtime::{callbacks, cancel, clock, process, sync, threads, timer, wake};
+use stores::open;
+#[cfg(feature = "postgres")]
+use stores::postgres;
+#[cfg(feature = "redis")]
+use stores::redis;
+#[cfg(feature = "sqlite")]
+use stores::sqlite;
+use types::{error, key, lease, liveness};
+use waiting::{queue, undo, wait};
 
 pub use backend::{
     Absence, AcquireOutcome, Backend, Capabilities, ExtendOutcome, LookupBy, ReleaseOutcome,
@@ -92,5 +78,7 @@ pub use postgres::PostgresBackend;
 pub use redis::RedisBackend;
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteBackend;
+#[cfg(feature = "testkit")]
+pub use stores::testkit;
 pub use telemetry::{IncludeRaw, LockEvent, LockEventType, Telemetry};
 pub use waiter::{Turn, Waiter};

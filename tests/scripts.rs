@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 /// A number that may stand in a script, with what is around it, and in which file.
 const ALLOWED: &[(&str, &[&str])] = &[
     (
-        "postgres/functions.sql",
+        "stores/postgres/functions.sql",
         &[
             // Seconds to milliseconds.
             "pg_catalog.clock_timestamp()) OPERATOR(pg_catalog.*) 1000);",
@@ -22,7 +22,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "postgres/schema.sql",
+        "stores/postgres/schema.sql",
         &[
             "autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0",
             "DEFAULT 0,",
@@ -30,7 +30,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "postgres/inspect.sql",
+        "stores/postgres/inspect.sql",
         &[
             "a.attnum > 0",
             "i.indnkeyatts = 1",
@@ -43,7 +43,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "postgres/sql.rs",
+        "stores/postgres/sql.rs",
         &[
             "ORDER BY s.place LIMIT 1)",
             "set_config('lock_timeout', '0', false)",
@@ -52,13 +52,16 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "postgres/setup.rs",
+        "stores/postgres/setup.rs",
         &["pg_advisory_xact_lock(1937337955, 1)"],
     ),
-    ("postgres/calls.rs", &["SELECT 1 OPERATOR(pg_catalog./)"]),
-    ("postgres/watch.rs", &["SELECT 1::pg_catalog.int8"]),
     (
-        "sqlite/schema.rs",
+        "stores/postgres/calls.rs",
+        &["SELECT 1 OPERATOR(pg_catalog./)"],
+    ),
+    ("stores/postgres/watch.rs", &["SELECT 1::pg_catalog.int8"]),
+    (
+        "stores/sqlite/schema.rs",
         &[
             "ORDER BY 1",
             "SELECT 1 FROM pragma_index_list",
@@ -67,7 +70,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "redis/lua/prelude.lua",
+        "stores/redis/lua/prelude.lua",
         &[
             "time[1] * 1000 + math.floor(time[2] / 1000)",
             // What is far larger than any lock, and no time that can be.
@@ -76,11 +79,11 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "redis/lua/is_locked.lua",
+        "stores/redis/lua/is_locked.lua",
         &["return 0 end", "live and 1 or 0"],
     ),
     (
-        "redis/lua/acquire.lua",
+        "stores/redis/lua/acquire.lua",
         &[
             // The length of a lock id.
             "#id ~= 22",
@@ -103,7 +106,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "redis/lua/extend.lua",
+        "stores/redis/lua/extend.lua",
         &[
             "return {-3, now}",
             "return -1 end",
@@ -113,11 +116,11 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "redis/lua/release.lua",
+        "stores/redis/lua/release.lua",
         &["return -1 end", "return 0 end", "live and 1 or -2"],
     ),
     (
-        "redis/lua/rehearse.lua",
+        "stores/redis/lua/rehearse.lua",
         &["'PX', 1000)", "'not an integer', 1, true", "return 1"],
     ),
 ];
@@ -271,7 +274,7 @@ fn no_script_and_no_statement_carries_a_number_of_its_own() {
 /// The tolerance is used once in each function and once in the scripts, and only to be subtracted from the time.
 #[test]
 fn the_tolerance_is_used_once() {
-    let functions = include_str!("../src/postgres/functions.sql");
+    let functions = include_str!("../src/stores/postgres/functions.sql");
     for function in functions.split("\n----\n") {
         let body = function.split("$syncguard$").nth(1).expect("a body");
         assert_eq!(body.matches("p_tolerance_ms").count(), 1);
@@ -281,7 +284,7 @@ fn the_tolerance_is_used_once() {
             1
         );
     }
-    let prelude = include_str!("../src/redis/lua/prelude.lua");
+    let prelude = include_str!("../src/stores/redis/lua/prelude.lua");
     assert_eq!(prelude.matches("tolerance").count(), 2);
     assert!(prelude.contains("lock.expiresAtMs > now - tolerance\n"));
 }

@@ -15,8 +15,8 @@ use super::session::Recording;
 use super::stats::{Figure, ratio};
 use super::{Bench, pgraw, redisraw};
 
-const PRELUDE: &str = include_str!("../../src/redis/lua/prelude.lua");
-const RELEASE: &str = include_str!("../../src/redis/lua/release.lua");
+const PRELUDE: &str = include_str!("../../src/stores/redis/lua/prelude.lua");
+const RELEASE: &str = include_str!("../../src/stores/redis/lua/release.lua");
 
 pub fn report(bench: &mut Bench, stores: &Stores) {
     let text = format!(

@@ -1,5 +1,8 @@
 //! [`Client`]: opens a store and takes locks in it.
 
+pub(crate) mod diagnostics;
+pub(crate) mod waiter;
+
 use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::atomic::{AtomicU64, Ordering};

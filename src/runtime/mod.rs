@@ -1,5 +1,14 @@
 //! What all clients of a process share.
 
+pub(crate) mod callbacks;
+pub(crate) mod cancel;
+pub(crate) mod clock;
+pub(crate) mod process;
+pub(crate) mod sync;
+pub(crate) mod threads;
+pub(crate) mod timer;
+pub(crate) mod wake;
+
 use std::sync::Arc;
 
 use crate::callbacks::Workers;

@@ -341,7 +341,7 @@ mod vectors {
 
     #[test]
     fn every_pair_of_the_reference_holds() {
-        let file: Value = serde_json::from_str(include_str!("../tests/data/vectors.json"))
+        let file: Value = serde_json::from_str(include_str!("../../tests/data/vectors.json"))
             .expect("the vectors parse");
         let vectors = file["vectors"].as_array().expect("a list");
         assert_eq!(vectors.len(), 556);

@@ -1,5 +1,16 @@
 //! [`Backend`]: what a store must be able to do, and how it answers.
 
+pub(crate) mod ahead;
+#[cfg(any(feature = "redis", feature = "postgres"))]
+pub(crate) mod ear;
+pub(crate) mod keyspace;
+pub(crate) mod limits;
+#[cfg(any(feature = "redis", feature = "postgres", feature = "sqlite"))]
+pub(crate) mod pool;
+#[cfg(any(feature = "redis", feature = "postgres"))]
+pub(crate) mod store_clock;
+pub(crate) mod telemetry;
+
 use std::fmt;
 use std::sync::Arc;
 

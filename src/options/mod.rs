@@ -1,5 +1,7 @@
 //! [`LockOptions`]: how to wait for a lock and how to hold it. Checked once, at the door.
 
+mod backoff;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;

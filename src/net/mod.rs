@@ -3,6 +3,10 @@
 //! The descriptor never blocks; every wait is a `ppoll` bounded by the call's [`Limits`], beside the descriptor that the cancel
 //! token raises. A signal interrupts nothing, and a peer that went away raises none.
 
+pub(crate) mod resolve;
+#[cfg(feature = "tls")]
+pub(crate) mod tls;
+
 mod connect;
 mod wire;
 
@@ -13,7 +17,6 @@ use nix::poll::PollFlags;
 pub(crate) use self::wire::{Wire, broken, hung_up, is_not_yet};
 use crate::error::LockError;
 use crate::limits::Limits;
-use crate::resolve;
 #[cfg(feature = "tls")]
 use crate::tls::{Session, Tls};
 
@@ -143,7 +146,7 @@ impl Socket {
 }
 
 #[cfg(test)]
-#[path = "../tests/support/proxy.rs"]
+#[path = "../../tests/support/proxy.rs"]
 mod proxy;
 #[cfg(test)]
 mod tests;

@@ -1,0 +1,11 @@
+//! The stores that come with the crate, one folder each, and how a URL becomes one of them.
+
+pub(crate) mod open;
+#[cfg(feature = "postgres")]
+pub(crate) mod postgres;
+#[cfg(feature = "redis")]
+pub(crate) mod redis;
+#[cfg(feature = "sqlite")]
+pub(crate) mod sqlite;
+#[cfg(feature = "testkit")]
+pub mod testkit;

@@ -1,0 +1,5 @@
+//! Getting a lock: the line of waiters, the attempts, and the undoing of what an attempt may have left.
+
+pub(crate) mod queue;
+pub(crate) mod undo;
+pub(crate) mod wait;

@@ -12,6 +12,7 @@ use crate::backend::{
 use crate::callbacks::Hooks;
 use crate::cancel::{CancelToken, deadline_after, deadline_from};
 use crate::diagnostics::StoredLock;
+use crate::ending::InUse;
 use crate::error::{ErrorCode, LockError};
 use crate::guard::{Bounds, Guard, Held, LateAcquire};
 use crate::key::Key;
@@ -84,6 +85,8 @@ struct Inner {
     /// When the last clean-up was begun, in milliseconds of the timer's clock; `None` if clean-up is off.
     cleaned: Option<AtomicU64>,
     owner: Owner,
+    /// Dropped last: the store's threads end when it is dropped.
+    in_use: InUse,
 }
 
 impl Client {
@@ -153,6 +156,7 @@ impl Client {
                 queue: Arc::default(),
                 cleaned: options.cleanup_in_is_locked.then(AtomicU64::default),
                 owner: Owner::current(),
+                in_use: InUse::new(),
             }),
         }
     }
@@ -362,7 +366,7 @@ impl Client {
             on_release_error: inner.hooks.with_release_hook(options.release_hook()),
             owner: inner.owner,
         });
-        Guard::new(Arc::clone(&held)).map_err(|error| {
+        Guard::new(Arc::clone(&held), inner.in_use.clone()).map_err(|error| {
             // Nobody would notice its loss: give it back at once, and until that is answered.
             let lock_id = held.granted.lock_id;
             // What the call has left is all that this may take.

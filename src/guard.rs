@@ -12,6 +12,7 @@ use crate::ahead::when_ahead;
 use crate::backend::{Absence, Backend, ExtendOutcome, ReleaseOutcome};
 use crate::callbacks::{FailedRelease, guarded};
 use crate::cancel::{CancelToken, deadline_after, deadline_from};
+use crate::ending::InUse;
 use crate::error::{ErrorCode, LockError, LossReason};
 use crate::heartbeat;
 use crate::key::Key;
@@ -64,6 +65,8 @@ pub struct Guard {
     disposed: bool,
     /// By when the drop ends, if disposing of the guard began before it.
     dispose_by: OnceLock<Instant>,
+    /// Dropped last: a guard may outlive its client.
+    _in_use: InUse,
 }
 
 /// What a guard shares with its heartbeat and the timer.
@@ -197,7 +200,7 @@ impl Guard {
     ///
     /// # Errors
     /// If the timer cannot be started; the grant is then the caller's to give back.
-    pub(crate) fn new(held: Arc<Held>) -> Result<Self, LockError> {
+    pub(crate) fn new(held: Arc<Held>, in_use: InUse) -> Result<Self, LockError> {
         let at = held.life.alarm().unwrap_or_default();
         let ticket = held
             .runtime
@@ -218,6 +221,7 @@ impl Guard {
             fd: OnceLock::new(),
             disposed: false,
             dispose_by: OnceLock::new(),
+            _in_use: in_use,
         })
     }
 

@@ -22,6 +22,7 @@ mod clock;
 mod diagnostics;
 #[cfg(any(feature = "redis", feature = "postgres"))]
 mod ear;
+mod ending;
 mod error;
 mod guard;
 mod heartbeat;

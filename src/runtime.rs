@@ -9,6 +9,13 @@ use crate::timer::Timer;
 
 static SHARED: PerProcess<Runtime> = PerProcess::new();
 
+/// Ends the threads that have nothing to do.
+pub(crate) fn end_idle_threads() {
+    let shared = Runtime::shared();
+    shared.timer.end_idle_thread();
+    shared.workers.end_idle_threads();
+}
+
 /// The timer and the workers. A forked child has its own, made when it first needs them.
 #[derive(Clone)]
 pub(crate) struct Runtime {

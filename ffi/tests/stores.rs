@@ -42,15 +42,15 @@ fn on_postgres() {
 
 #[test]
 fn on_redis_the_last_free_leaves_no_thread_behind() {
-    let server = RedisServer::start(&[]);
+    let server = RedisServer::start_tcp(&[]);
     // A name, so that it is resolved.
     strict_valgrind("ends", &server.tcp_url().replace("127.0.0.1", "localhost"));
 }
 
 #[test]
 fn on_postgres_the_last_free_leaves_no_thread_behind() {
-    let url = Server::shared().url().replace("127.0.0.1", "localhost");
-    strict_valgrind("ends", &url);
+    let server = Server::shared();
+    strict_valgrind("ends", &server.url().replace("127.0.0.1", "localhost"));
 }
 
 #[test]

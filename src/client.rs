@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -82,6 +82,7 @@ struct Inner {
     hooks: Hooks,
     undo: Arc<Undo>,
     queue: Arc<Queue>,
+    renewing: Arc<AtomicBool>,
     /// When the last clean-up was begun, in milliseconds of the timer's clock; `None` if clean-up is off.
     cleaned: Option<AtomicU64>,
     owner: Owner,
@@ -154,6 +155,7 @@ impl Client {
                 hooks,
                 undo,
                 queue: Arc::default(),
+                renewing: Arc::new(AtomicBool::new(true)),
                 cleaned: options.cleanup_in_is_locked.then(AtomicU64::default),
                 owner: Owner::current(),
                 in_use: InUse::new(),
@@ -362,6 +364,7 @@ impl Client {
                 ..inner.bounds
             },
             runtime: inner.runtime.clone(),
+            renewing: Arc::clone(&inner.renewing),
             on_lost: options.lost_callback().cloned(),
             on_release_error: inner.hooks.with_release_hook(options.release_hook()),
             owner: inner.owner,
@@ -439,6 +442,12 @@ impl Client {
     /// Trouble, or a store that holds something else under our names.
     pub fn setup_schema(&self) -> Result<(), LockError> {
         Backend::setup_schema(self, None)
+    }
+
+    /// Stops renewing the guards of this client and of its clones, for good, without releasing them: their leases run out
+    /// unless they are extended or released. For a program that ends while work under a lock still runs.
+    pub fn stop_renewing(&self) {
+        self.inner.renewing.store(false, Ordering::Release);
     }
 
     pub(crate) fn queue(&self) -> &Arc<Queue> {

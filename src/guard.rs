@@ -5,6 +5,7 @@ use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -81,6 +82,8 @@ pub(crate) struct Held {
     pub(crate) late_acquire: Option<LateAcquire>,
     pub(crate) bounds: Bounds,
     pub(crate) runtime: Runtime,
+    /// False once the client was told to stop renewing.
+    pub(crate) renewing: Arc<AtomicBool>,
     pub(crate) on_lost: Option<OnLost>,
     pub(crate) on_release_error: Option<OnReleaseError>,
     pub(crate) owner: Owner,
@@ -182,6 +185,9 @@ impl Held {
 
 impl Alarm for Held {
     fn ring(self: Arc<Self>, now: Duration) -> Option<Duration> {
+        if !self.renewing.load(Ordering::Acquire) {
+            self.life.stop_renewing();
+        }
         match self.life.ring(now) {
             Ring::Never => None,
             Ring::At(at) => Some(at),

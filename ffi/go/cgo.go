@@ -305,6 +305,8 @@ func flag(b bool) C.int32_t {
 
 func cClientFree(c cClient) { C.syncguard_client_free(c) }
 
+func cStopRenewing(c cClient) { C.syncguard_client_stop_renewing(c) }
+
 func cBackend(c cClient) string { return C.GoString(C.syncguard_client_backend(c)) }
 
 func cSetupSchema(c cClient, cancel cCancel) *Error {

@@ -1,3 +1,5 @@
+//go:build cgo
+
 package syncguard
 
 import (
@@ -46,6 +48,7 @@ func newGuard(c *client, grant granted, l *loss, id uintptr, values context.Cont
 	}}
 	made.guard.leash.Store(leash)
 	made.Guard.g = &made.guard
+	l.held.add(l)
 	return &made.Guard
 }
 
@@ -133,6 +136,7 @@ func (g *Guard) Err() error {
 	defer leash.leave()
 	if cIsLost(p) {
 		l.end(&lostError{})
+		l.over()
 	}
 	return l.why()
 }
@@ -231,14 +235,17 @@ func (g *Guard) Release(ctx context.Context) error {
 	}
 	switch {
 	case freed:
+		l.over()
 		g.g.leash.Store(nil)
 		leash.again()
 	case failed == nil || failed.Code == Absent:
+		l.over()
 		leash.close(g.g.turn, false)
 		leash.leave()
 	case failed.Code == Aborted || !tried:
 		// Freeing it releases it, without the context. Without that one that was not tried would be renewed for ever.
 		atomic.StoreInt64(&l.expires, cExpiresAt(p))
+		l.over()
 		leash.close(g.g.turn, true)
 		leash.leave()
 	default:
@@ -256,6 +263,7 @@ func (g *Guard) Release(ctx context.Context) error {
 // abandon releases it in the background, unless that was done.
 func (g *guard) abandon() {
 	if leash := g.leash.Load(); leash != nil {
+		g.loss.over()
 		leash.close(g.turn, true)
 	}
 }

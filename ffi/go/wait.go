@@ -1,3 +1,5 @@
+//go:build cgo
+
 package syncguard
 
 import (
@@ -223,7 +225,7 @@ func (w *wait) try(how way) (*Guard, *Error) {
 		// The library ends it by the same time, and knows what the others in line met.
 		limit = limit.Add(10 * time.Millisecond)
 	}
-	l := &loss{releaseError: w.o.releaseError}
+	l := &loss{releaseError: w.o.releaseError, held: w.client.held}
 	id := registry.add(l)
 	watcher := watch(w.ctx, limit)
 	var grant granted

@@ -74,7 +74,7 @@ ffi-build: ## builds the C library for `make install`
 	$(STRIP) --strip-debug $(FFI_STAGE)/syncguard.o
 	$(AR) rcs $(FFI_STAGE)/libsyncguard.a $(FFI_STAGE)/syncguard.o
 	rm -f $(FFI_STAGE)/syncguard.o
-	for file in syncguard.pc syncguardConfig.cmake syncguardConfigVersion.cmake; do \
+	for file in syncguard.pc syncguard-static.pc syncguardConfig.cmake syncguardConfigVersion.cmake; do \
 	  sed $(call ffi_put,PREFIX,$(call ffi_pc,$(PREFIX))) $(call ffi_put,LIBDIR,$(call ffi_pc,$(LIBDIR))) \
 	      $(call ffi_put,PC_INCLUDEDIR,$(call ffi_pc,$(INCLUDEDIR))) $(call ffi_put,INCLUDEDIR,$(INCLUDEDIR)) \
 	      $(call ffi_put,VERSION,$(FFI_VERSION)) $(call ffi_put,SOVERSION,$(FFI_SOVERSION)) \
@@ -91,13 +91,13 @@ install: ffi-build ## installs the C library under PREFIX (/usr/local)
 	ln -sf libsyncguard.so.$(FFI_SOVERSION) $(FFI_TO_LIB)/libsyncguard.so
 	install -m 644 $(FFI_STAGE)/libsyncguard.a $(FFI_TO_LIB)/
 	install -m 644 $(FFI_ROOT)/include/syncguard.h $(FFI_ROOT)/include/syncguard.hpp $(FFI_TO_INCLUDE)/
-	install -m 644 $(FFI_STAGE)/syncguard.pc $(FFI_TO_LIB)/pkgconfig/
+	install -m 644 $(FFI_STAGE)/syncguard.pc $(FFI_STAGE)/syncguard-static.pc $(FFI_TO_LIB)/pkgconfig/
 	install -m 644 $(FFI_STAGE)/syncguardConfig.cmake $(FFI_STAGE)/syncguardConfigVersion.cmake $(FFI_TO_LIB)/cmake/syncguard/
 
 # What `install` of this version has put there, and the directories that are the library's own.
 uninstall: ## removes what `make install` put under PREFIX
 	rm -f $(addprefix $(FFI_TO_LIB)/,$(FFI_SO) libsyncguard.so.$(FFI_SOVERSION) libsyncguard.so libsyncguard.a .debug/$(FFI_SO).debug \
-	  pkgconfig/syncguard.pc cmake/syncguard/syncguardConfig.cmake cmake/syncguard/syncguardConfigVersion.cmake)
+	  pkgconfig/syncguard.pc pkgconfig/syncguard-static.pc cmake/syncguard/syncguardConfig.cmake cmake/syncguard/syncguardConfigVersion.cmake)
 	rm -f $(addprefix $(FFI_TO_INCLUDE)/,syncguard.h syncguard.hpp)
 	for dir in $(FFI_TO_LIB)/cmake/syncguard $(FFI_TO_LIB)/.debug; do \
 	  if [ -d "$$dir" ] && [ -z "$$(ls -A "$$dir")" ]; then rmdir "$$dir" || exit 1; fi; done

@@ -5,7 +5,8 @@ package syncguard
 
 /*
 // Without pkg-config the directories come from CGO_CFLAGS and CGO_LDFLAGS.
-#cgo !syncguard_nopkgconfig pkg-config: syncguard
+#cgo !syncguard_nopkgconfig,!syncguard_static pkg-config: syncguard
+#cgo syncguard_static pkg-config: syncguard-static
 #cgo syncguard_nopkgconfig LDFLAGS: -lsyncguard
 #include <stdlib.h>
 #include <string.h>

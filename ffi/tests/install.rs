@@ -104,6 +104,7 @@ fn the_tree_is_complete() {
         format!("lib/.debug/libsyncguard.so.{version}.debug"),
         "lib/libsyncguard.a".to_owned(),
         "lib/pkgconfig/syncguard.pc".to_owned(),
+        "lib/pkgconfig/syncguard-static.pc".to_owned(),
         "lib/cmake/syncguard/syncguardConfig.cmake".to_owned(),
         "lib/cmake/syncguard/syncguardConfigVersion.cmake".to_owned(),
         "include/syncguard.h".to_owned(),
@@ -120,6 +121,7 @@ fn the_tree_is_complete() {
     assert_eq!(pkg_config(&["--modversion"]), [version]);
     for file in [
         "pkgconfig/syncguard.pc",
+        "pkgconfig/syncguard-static.pc",
         "cmake/syncguard/syncguardConfig.cmake",
     ] {
         let text = fs::read_to_string(lib.join(file)).expect("a text");
@@ -359,6 +361,62 @@ fn a_wholly_static_program_links_and_runs() {
     assert!(!String::from_utf8_lossy(&headers.stdout).contains("INTERP"));
     let output = succeed(Command::new(&program).arg(url(dir.path())), "the program");
     assert!(String::from_utf8_lossy(&output.stdout).contains("released"));
+}
+
+/// A Go program with the library inside: it runs where nothing of ours is installed; also with all else inside.
+#[test]
+fn a_go_program_holds_the_whole_library() {
+    let dir = scratch();
+    let go = |args: &[&str]| {
+        let mut go = Command::new(std::env::var_os("GO").unwrap_or_else(|| "go".into()));
+        go.current_dir(root().join("ffi/go"))
+            .args(args)
+            .env("GOFLAGS", "-mod=mod")
+            .env("GOPROXY", "off")
+            .env("GOTOOLCHAIN", "local")
+            .env("CGO_ENABLED", "1")
+            .env("PKG_CONFIG_PATH", tree().join("lib/pkgconfig"))
+            .env("PKG_CONFIG_SYSROOT_DIR", stage())
+            .env_remove("CGO_LDFLAGS")
+            .env_remove("CGO_CFLAGS");
+        go
+    };
+    for (name, all) in [("ours", false), ("all", true)] {
+        let program = dir.path().join(name);
+        let mut build = go(&["build", "-tags", "syncguard_static", "-o"]);
+        build.arg(&program);
+        if all {
+            build.args(["-ldflags", "-linkmode external -extldflags -static"]);
+        }
+        succeed(build.arg("./internal/contend"), "go build");
+        let needed = succeed(
+            Command::new("readelf")
+                .args(["--dynamic", "--wide"])
+                .arg(&program),
+            "readelf",
+        );
+        let needed = String::from_utf8_lossy(&needed.stdout);
+        assert!(!needed.contains("libsyncguard"), "{needed}");
+        assert_eq!(needed.contains("NEEDED"), !all, "{needed}");
+        let mut run = Command::new(&program);
+        succeed(
+            run.args([&url(dir.path()), "k", "50"])
+                .env_remove("LD_LIBRARY_PATH"),
+            "the program",
+        );
+    }
+    // Without cgo one line says what is missing.
+    let output = go(&["build", "-o", "/dev/null", "./internal/contend"])
+        .env("CGO_ENABLED", "0")
+        .output()
+        .expect("go");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success());
+    assert!(
+        said.lines().filter(|line| !line.starts_with('#')).count() == 1
+            && said.contains("syncguard_needs_cgo"),
+        "{said}"
+    );
 }
 
 /// A `cargo` and a `rustc` of a distribution: they tell their version, and fail at whatever else they are asked.

@@ -48,7 +48,6 @@ func newGuard(c *client, grant granted, l *loss, id uintptr, values context.Cont
 	}}
 	made.guard.leash.Store(leash)
 	made.Guard.g = &made.guard
-	l.held.add(l)
 	return &made.Guard
 }
 

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// held is the guards of a client that are neither released nor lost, by how they end: it must not refer to a guard, or a
-// forgotten one would never be collected.
+// held is the guards of a client that are neither released nor lost, and the attempts that may become one, by how they end: it must
+// not refer to a guard, or a forgotten one would never be collected.
 type held struct {
 	mu     sync.Mutex
 	losses map[*loss]struct{}
@@ -17,7 +17,7 @@ type held struct {
 	none chan struct{}
 }
 
-// add begins to count a guard. One that is granted while the client closes has ended already.
+// add begins to count a guard, before the store is asked for it. One that is granted while the client closes has ended already.
 func (h *held) add(l *loss) {
 	h.mu.Lock()
 	if h.losses == nil {
@@ -26,10 +26,7 @@ func (h *held) add(l *loss) {
 	h.losses[l] = struct{}{}
 	closed := h.closed
 	h.mu.Unlock()
-	// It may have been lost before it was counted.
-	if l.why() != nil {
-		l.over()
-	} else if closed {
+	if closed {
 		l.end(ErrClosed)
 	}
 }

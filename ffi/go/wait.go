@@ -227,6 +227,7 @@ func (w *wait) try(how way) (*Guard, *Error) {
 	}
 	l := &loss{releaseError: w.o.releaseError, held: w.client.held}
 	id := registry.add(l)
+	l.held.add(l)
 	watcher := watch(w.ctx, limit)
 	var grant granted
 	var err *Error
@@ -243,6 +244,7 @@ func (w *wait) try(how way) (*Guard, *Error) {
 	if err == nil {
 		return newGuard(w.client, grant, l, id, w.ctx), nil
 	}
+	l.over()
 	// With a hook the library forgets the id.
 	if id != w.bell && l.releaseError == nil {
 		registry.remove(id)

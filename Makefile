@@ -1,4 +1,5 @@
-# One word per chore; `header` and `install` are in ffi/ffi.mk, `bench` in benches/bench.mk. `make demo` needs nothing but Rust; `make test` installs what it lacks.
+# One word per chore; `make help` lists them. `header`, `install` and `uninstall` are in ffi/ffi.mk, `bench` in benches/bench.mk.
+# `make demo` needs nothing but Rust; `make test` installs what it lacks.
 
 CARGO ?= cargo
 # Each is built alone, so that no feature leans on another without saying so.
@@ -7,24 +8,34 @@ FEATURES := redis postgres sqlite tls testkit
 TOOLS := redis-server:redis-server pgbouncer:pgbouncer pg_ctlcluster:postgresql cc:gcc g++:g++ setpriv:util-linux \
          valgrind:valgrind cmake:cmake pkg-config:pkg-config ld:binutils openssl:openssl go:golang-go
 
-include ffi/ffi.mk
-include benches/bench.mk
+# Neither is in the packaged crate, in which `make demo` works too.
+-include ffi/ffi.mk
+-include benches/bench.mk
 
-.PHONY: demo test compat lint unit model bench-check overshoot torture torture-c go-race go-oldest targets deps
+.PHONY: help rust demo test compat lint unit model bench-check overshoot torture torture-c go-race go-oldest targets deps
 .DEFAULT_GOAL := demo
 
-demo:
-	$(CARGO) run --quiet --features sqlite --example quickstart
+help: ## lists the targets
+	@sed -n 's/^\([a-z][a-z-]*\):[^#]*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS='	' read -r name what; do \
+	  printf '  make %-12s %s\n' "$$name" "$$what"; done
 
-test: deps lint unit model bench-check
+# Before anything is built: an old cargo cannot even read Cargo.toml, and does not say why.
+rust:
+	@sh needs-rust.sh "$$($(CARGO) --version 2>/dev/null)" "$$($${RUSTC:-rustc} --version 2>/dev/null)"
+
+demo: rust ## runs the example: eight seconds, after a minute or two of compiling
+	@echo "building the example; the first time takes a minute or two"
+	$(CARGO) run --features sqlite --example quickstart
+
+test: rust deps lint unit model bench-check ## runs everything that must pass, on servers of its own
 
 # A small program beside every common user of SQLite: versions that go together are found, and compile. `make test` resolves
 # all of them and compiles those at the ends of the range.
-compat:
+compat: ## builds a program beside every common user of SQLite
 	SYNCGUARD_COMPAT=1 $(CARGO) test --test compat -- --nocapture
 
 # Formatting, lints with all features, each feature and none, and the documentation.
-lint:
+lint: ## checks formatting, lints and documentation
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --quiet --workspace --all-targets --all-features -- -D warnings
 	$(CARGO) clippy --quiet --lib --no-default-features -- -D warnings
@@ -34,48 +45,48 @@ lint:
 # All of it, also when a part fails: one run shows all there is to mend. Test programs have a limit of their own; this one is for
 # the unit tests and the examples in the documentation.
 LIMIT := timeout --kill-after=60 90m
-unit:
+unit: ## runs the tests
 	$(LIMIT) $(CARGO) test --workspace --all-features --no-fail-fast
 
 # Every interleaving of a guard's life. A build of its own: loom replaces the mutexes.
-model:
+model: ## runs the model of a guard's life
 	RUSTFLAGS="--cfg loom" $(LIMIT) $(CARGO) test --quiet --release --lib --no-default-features --target-dir target/loom lifecycle_model
 
 # That the bench runs, with our own contenders: its exit status counts, its figures do not.
-bench-check:
+bench-check: ## checks that the bench runs
 	BENCH_OWN=1 $(MAKE) --no-print-directory bench QUICK=1 BENCH_PROFILE=dev >/dev/null
 
 # Every call under every fault: the tables of docs/bounds.md, how late the worst call came.
-overshoot:
+overshoot: ## measures how late the worst call comes
 	SYNCGUARD_OVERSHOOT=1 $(CARGO) test --quiet --package syncguard-ffi --all-features --test overshoot -- --nocapture --test-threads=1
 
 # Hours, and a limit to suit, of what `make test` does in seconds: eight threads, a million cycles each; a million cycles of C, with what they
 # left; the Go tests five times over.
 torture torture-c go-race: export SYNCGUARD_TEST_LIMIT = 86400
-torture: torture-c go-race
+torture: torture-c go-race ## runs what `make test` does in seconds, for hours
 	SYNCGUARD_TORTURE_CYCLES=1000000 $(CARGO) test --release --all-features --test redis no_two_hold_one_key -- --nocapture
 
-torture-c:
+torture-c: ## runs a million cycles of C
 	SYNCGUARD_CYCLES=1000000 $(CARGO) test --release --package syncguard-ffi --all-features --test stores cycles_on_redis -- --nocapture
 
 # The Go tests five times under the race detector, on all stores; `make test` runs them once.
-go-race:
+go-race: ## runs the Go tests five times under the race detector
 	GO_COUNT=5 $(CARGO) test -p syncguard-ffi --all-features --test go race -- --nocapture
 
 # The Go module with the oldest Go that it promises, where Debian has it (package golang-1.19-go).
 GO_OLDEST ?= /usr/lib/go-1.19/bin/go
-go-oldest:
+go-oldest: ## runs the Go tests with the oldest Go that is promised
 	GO=$(GO_OLDEST) $(CARGO) test -p syncguard-ffi --all-features --test go
 
 # Lints for systems that the tests do not run on. Without TLS, whose C is not compiled here; needs `rustup target add` of each.
 TARGETS ?= aarch64-apple-darwin x86_64-unknown-freebsd aarch64-unknown-linux-gnu i686-unknown-linux-gnu x86_64-unknown-linux-musl
-targets:
+targets: ## lints for systems that the tests do not run on
 	set -e; for t in $(TARGETS); do \
 	  LIBSQLITE3_SYS_USE_PKG_CONFIG=1 PKG_CONFIG_ALLOW_CROSS=1 $(CARGO) clippy --quiet --lib --package syncguard --package syncguard-ffi \
 	    --no-default-features --features redis,postgres,sqlite --target $$t --target-dir target/targets -- -D warnings; done
 
 # Installs what is missing if it may, else says what to install.
-deps:
+deps: ## installs what the tests need, or says what that is
 	@missing=""; for t in $(TOOLS); do command -v $${t%%:*} >/dev/null 2>&1 || missing="$$missing $${t##*:}"; done; \
 	[ -e /usr/include/sqlite3.h ] || missing="$$missing libsqlite3-dev"; \
 	if [ -n "$$missing" ]; then \

@@ -10,5 +10,5 @@ bench-peers:
 # The cargo profile: `bench` is optimised; `dev` has been built by the tests already, and its figures are worth nothing.
 BENCH_PROFILE ?= bench
 
-bench: bench-peers
+bench: bench-peers ## measures, and writes docs/performance.md
 	QUICK="$(QUICK)" $(CARGO) bench --quiet --profile $(BENCH_PROFILE) --all-features --bench performance

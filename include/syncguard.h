@@ -750,8 +750,17 @@ enum syncguard_status syncguard_client_purge_expired(struct syncguard_client *cl
 const char *syncguard_client_backend(const struct syncguard_client *client);
 
 /**
+ * Stops renewing the guards of a client, for good, without releasing them: their leases run out unless they are extended or
+ * released. For a program that ends while work under a lock still runs. NULL is fine.
+ * Threads: any. No I/O.
+ */
+void syncguard_client_stop_renewing(struct syncguard_client *client);
+
+/**
  * Frees a client. NULL is fine. Live guards keep what they need, so the order does not matter; a call of another thread that
  * is inside ends as if nothing had happened.
+ * With the last client and guard of a process the library's threads end: that free waits for them, at most a second if a
+ * callback of yours is running, and not at all inside a callback or in a forked child.
  * Threads: any, also inside a callback.
  */
 void syncguard_client_free(struct syncguard_client *client);

@@ -38,9 +38,11 @@ use backend::{ahead, keyspace, telemetry};
 use backend::{ear, store_clock};
 use client::{diagnostics, waiter};
 use holding::{guard, heartbeat, lifecycle};
+#[cfg(any(feature = "redis", feature = "postgres"))]
+use net::resolve;
 #[cfg(all(feature = "tls", any(feature = "redis", feature = "postgres")))]
 use net::tls;
-use runtime::{callbacks, cancel, clock, process, sync, threads, timer, wake};
+use runtime::{callbacks, cancel, clock, ending, process, sync, threads, timer, wake};
 use stores::open;
 #[cfg(feature = "postgres")]
 use stores::postgres;

@@ -294,61 +294,77 @@ fn the_tolerance_is_used_once() {
 fn a_tolerance_of_its_own_would_be_seen() {
     for (file, from, to) in [
         (
-            "postgres/functions.sql",
+            "stores/postgres/functions.sql",
             "p_tolerance_ms))",
             "p_tolerance_ms OPERATOR(pg_catalog.-) 500))",
         ),
         (
-            "postgres/functions.sql",
+            "stores/postgres/functions.sql",
             "p_tolerance_ms))",
             "(p_tolerance_ms OPERATOR(pg_catalog.*) 2)))",
         ),
-        ("postgres/functions.sql", "p_tolerance_ms))", "1000))"),
         (
-            "postgres/functions.sql",
+            "stores/postgres/functions.sql",
+            "p_tolerance_ms))",
+            "1000))",
+        ),
+        (
+            "stores/postgres/functions.sql",
             "p_tolerance_ms))",
             "p_tolerance_ms - 7))",
         ),
         (
-            "postgres/functions.sql",
+            "stores/postgres/functions.sql",
             "clock_timestamp())",
             "clock_timestamp() - interval '1 second')",
         ),
         (
-            "postgres/functions.sql",
+            "stores/postgres/functions.sql",
             "o_now_ms OPERATOR(pg_catalog.+) p_ttl_ms",
             "o_now_ms OPERATOR(pg_catalog.+) p_ttl_ms + .5",
         ),
         (
-            "postgres/sql.rs",
+            "stores/postgres/sql.rs",
             "OPERATOR(pg_catalog.-) $1",
             "OPERATOR(pg_catalog.-) 3000",
         ),
         (
-            "postgres/sql.rs",
+            "stores/postgres/sql.rs",
             "OPERATOR(pg_catalog.<=) (SELECT ms FROM cutoff)",
             "OPERATOR(pg_catalog.<=) (SELECT ms - 9 FROM cutoff)",
         ),
         (
-            "redis/lua/prelude.lua",
+            "stores/redis/lua/prelude.lua",
             "now - tolerance",
             "now - tolerance - 250",
         ),
-        ("redis/lua/prelude.lua", "now - tolerance", "now - 1000"),
-        ("redis/lua/prelude.lua", "now - tolerance", "now - 1e3"),
         (
-            "redis/lua/acquire.lua",
+            "stores/redis/lua/prelude.lua",
+            "now - tolerance",
+            "now - 1000",
+        ),
+        (
+            "stores/redis/lua/prelude.lua",
+            "now - tolerance",
+            "now - 1e3",
+        ),
+        (
+            "stores/redis/lua/acquire.lua",
             "now + ARGV[2]",
             "now + ARGV[2] + 42",
         ),
-        ("redis/lua/extend.lua", "now + ARGV[2]", "now + ARGV[2] * 2"),
         (
-            "sqlite/sql.rs",
+            "stores/redis/lua/extend.lua",
+            "now + ARGV[2]",
+            "now + ARGV[2] * 2",
+        ),
+        (
+            "stores/sqlite/sql.rs",
             "expires_boot_ms < ?2",
             "expires_boot_ms < ?2 - 500",
         ),
         (
-            "sqlite/sql.rs",
+            "stores/sqlite/sql.rs",
             "SET expires_at_ms = ?3",
             "SET expires_at_ms = ?3 + 1500",
         ),

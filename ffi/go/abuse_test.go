@@ -73,30 +73,55 @@ func TestNilAndZero(t *testing.T) {
 	must(t, guard.Release(nil))
 }
 
+// Close ends what runs under a lock, and comes back when it is released.
+func TestCloseWaitsForReleases(t *testing.T) {
+	onEach(t, func(t *testing.T, url string) {
+		client, other, key := open(t, url, syncguard.WithDisposeTimeout(patience)), open(t, url), name(t)
+		released := make(chan error, 1)
+		go func() {
+			released <- client.Do(background, key, func(ctx context.Context, _ *syncguard.Guard) error {
+				<-ctx.Done()
+				// It tidies up. Nothing but Close's patience keeps the client there meanwhile.
+				time.Sleep(50 * time.Millisecond)
+				return nil
+			})
+		}()
+		eventually(t, "it is held", func() bool { return !free(t, other, key) })
+		begun := time.Now()
+		must(t, client.Close())
+		if time.Since(begun) > patience/2 {
+			t.Fatal("it waited without a reason")
+		}
+		if !free(t, other, key) {
+			t.Fatal("Close did not wait for the release")
+		}
+		must(t, <-released)
+	})
+}
+
 // 56: closed twice, used after, copied.
 func TestCloseAndCopy(t *testing.T) {
 	onEach(t, func(t *testing.T, url string) {
-		client, other, key := open(t, url), open(t, url), name(t)
+		client, other, key := open(t, url, syncguard.WithDisposeTimeout(100*time.Millisecond)), open(t, url), name(t)
 		same := *client
-		guard := lock(t, &same, key, syncguard.WithTTL(300*time.Millisecond), syncguard.WithHeartbeat(30*time.Millisecond))
+		guard := lock(t, &same, key, syncguard.WithTTL(3*time.Second), syncguard.WithHeartbeat(30*time.Millisecond))
+		ctx := guard.Context()
 		must(t, client.Close())
+		if ctx.Err() == nil {
+			t.Fatal("the work under the lock was not told")
+		}
 		must(t, client.Close())
 		must(t, same.Close())
 		_, err := same.Lock(background, key)
 		is(t, err, syncguard.ErrClosed)
-		// The guard keeps what it needs: it is renewed, and it can be released.
-		time.Sleep(400 * time.Millisecond)
+		// Its work may still run: the lock is not deleted, can be released, and is renewed no more.
+		if isFree := free(t, other, key); isFree && guard.Remaining() > 0 {
+			t.Fatal("it was deleted under its work")
+		}
+		eventually(t, "its lease runs out", func() bool { return free(t, other, key) })
 		twin := *guard
-		if twin.Err() != nil || free(t, other, key) {
-			// A machine so busy that no renewal came in time is no fault.
-			is(t, twin.Err(), syncguard.ErrLost)
-			return
-		}
-		must(t, twin.Release(background))
+		is(t, twin.Release(background), syncguard.ErrAbsent)
 		is(t, guard.Release(background), syncguard.ErrAbsent)
-		if !free(t, other, key) {
-			t.Fatal("it is still held")
-		}
 	})
 }
 

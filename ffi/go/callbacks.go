@@ -15,6 +15,7 @@ import (
 func syncguardGoOnLost(id C.uintptr_t, why *C.syncguard_error) {
 	if l, ok := registry.find(uintptr(id)).(*loss); ok {
 		l.end(lostBecause(readError(why)))
+		l.over()
 	}
 }
 

@@ -5,7 +5,8 @@ package syncguard
 
 /*
 // Without pkg-config the directories come from CGO_CFLAGS and CGO_LDFLAGS.
-#cgo !syncguard_nopkgconfig pkg-config: syncguard
+#cgo !syncguard_nopkgconfig,!syncguard_static pkg-config: syncguard
+#cgo syncguard_static pkg-config: syncguard-static
 #cgo syncguard_nopkgconfig LDFLAGS: -lsyncguard
 #include <stdlib.h>
 #include <string.h>
@@ -304,6 +305,8 @@ func flag(b bool) C.int32_t {
 }
 
 func cClientFree(c cClient) { C.syncguard_client_free(c) }
+
+func cStopRenewing(c cClient) { C.syncguard_client_stop_renewing(c) }
 
 func cBackend(c cClient) string { return C.GoString(C.syncguard_client_backend(c)) }
 

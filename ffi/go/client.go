@@ -1,3 +1,5 @@
+//go:build cgo
+
 package syncguard
 
 import (
@@ -14,6 +16,7 @@ const (
 	// The library's defaults, for what bounds a call before it is in the library.
 	defaultPool             = 16
 	defaultOperationTimeout = 5 * time.Second
+	defaultDisposeTimeout   = 5 * time.Second
 )
 
 // Client is a store of locks, opened. One for a whole program is right: it pools its connections. Its methods may be called by
@@ -26,6 +29,8 @@ type client struct {
 	taking, giving   *slots
 	waiting          sync.Mutex
 	operationTimeout time.Duration
+	disposeTimeout   time.Duration
+	held             *held
 	closing          chan struct{}
 	closed           atomic.Bool
 	// inLine counts the goroutines that stand in line, for tests.
@@ -76,19 +81,27 @@ func Open(url string, options ...Option) (*Client, error) {
 	if o.operation != 0 {
 		timeout = time.Duration(o.operation) * time.Millisecond
 	}
+	dispose := defaultDisposeTimeout
+	if o.dispose != 0 {
+		dispose = time.Duration(o.dispose) * time.Millisecond
+	}
 	c := &client{
 		handle:           handle{ptr: unsafe.Pointer(opened)},
 		taking:           newSlots(pool),
 		giving:           newSlots(pool),
 		operationTimeout: timeout,
+		disposeTimeout:   dispose,
+		held:             &held{},
 		closing:          make(chan struct{}),
 	}
 	runtime.SetFinalizer(c, func(c *client) { c.close(true) })
 	return &Client{c}, nil
 }
 
-// Close closes the client. Calls inside go on to their end, waits end with ErrClosed, and guards keep what they need: they are
-// still renewed and can be released. Closing again does nothing. The error is always nil.
+// Close closes the client. Calls inside go on to their end, and waits end with ErrClosed. The contexts of guards that are still held
+// end too, with ErrClosed, and Close waits for their release within the dispose timeout (5 s, see [WithDisposeTimeout]). The locks of
+// those that are not released by then are no longer renewed: they are free when released, or when their ttl has passed, never while
+// their work runs within it. Closing again does nothing. The error is always nil.
 func (c *Client) Close() error {
 	if c == nil || c.c == nil {
 		return nil
@@ -96,6 +109,12 @@ func (c *Client) Close() error {
 	if c.c.closed.CompareAndSwap(false, true) {
 		runtime.SetFinalizer(c.c, nil)
 		close(c.c.closing)
+		if !c.c.held.close(c.c.disposeTimeout) {
+			if _, p := c.enter(); p != nil {
+				cStopRenewing(p)
+				c.c.leave()
+			}
+		}
 		c.c.close(false)
 	}
 	return nil

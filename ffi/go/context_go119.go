@@ -1,4 +1,4 @@
-//go:build !go1.20
+//go:build cgo && !go1.20
 
 package syncguard
 

@@ -1,3 +1,5 @@
+//go:build cgo
+
 package syncguard
 
 import (
@@ -133,6 +135,7 @@ func (g *Guard) Err() error {
 	defer leash.leave()
 	if cIsLost(p) {
 		l.end(&lostError{})
+		l.over()
 	}
 	return l.why()
 }
@@ -231,14 +234,17 @@ func (g *Guard) Release(ctx context.Context) error {
 	}
 	switch {
 	case freed:
+		l.over()
 		g.g.leash.Store(nil)
 		leash.again()
 	case failed == nil || failed.Code == Absent:
+		l.over()
 		leash.close(g.g.turn, false)
 		leash.leave()
 	case failed.Code == Aborted || !tried:
 		// Freeing it releases it, without the context. Without that one that was not tried would be renewed for ever.
 		atomic.StoreInt64(&l.expires, cExpiresAt(p))
+		l.over()
 		leash.close(g.g.turn, true)
 		leash.leave()
 	default:
@@ -256,6 +262,7 @@ func (g *Guard) Release(ctx context.Context) error {
 // abandon releases it in the background, unless that was done.
 func (g *guard) abandon() {
 	if leash := g.leash.Load(); leash != nil {
+		g.loss.over()
 		leash.close(g.turn, true)
 	}
 }

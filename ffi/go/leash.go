@@ -1,3 +1,5 @@
+//go:build cgo
+
 package syncguard
 
 import (
@@ -33,6 +35,7 @@ func (l *leash) close(turn uint64, background bool) { l.free(l.handle.close(turn
 func (l *leash) collected() {
 	if turn, open := l.handle.current(); open {
 		l.loss.end(ErrReleased)
+		l.loss.over()
 		l.close(turn, true)
 	}
 }

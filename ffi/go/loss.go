@@ -1,3 +1,5 @@
+//go:build cgo
+
 package syncguard
 
 import (
@@ -13,6 +15,8 @@ type loss struct {
 	// plain number; first, for 32-bit machines.
 	expires      int64
 	releaseError func(ReleaseError)
+	// held counts the guard while it is neither released nor lost.
+	held *held
 	// bell is for the wait before the grant: one id serves both.
 	bell bell
 	// releasing counts the Releases that are in the library, or have not yet said how the guard ended.
@@ -42,6 +46,11 @@ func (l *loss) end(err error) {
 	for _, cancel := range cancels {
 		cancel(err)
 	}
+}
+
+// over is for a guard that is released or lost: nobody waits for its release any more.
+func (l *loss) over() {
+	l.held.remove(l)
 }
 
 // why is nil while it has not ended.

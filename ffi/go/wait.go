@@ -1,3 +1,5 @@
+//go:build cgo
+
 package syncguard
 
 import (
@@ -223,8 +225,9 @@ func (w *wait) try(how way) (*Guard, *Error) {
 		// The library ends it by the same time, and knows what the others in line met.
 		limit = limit.Add(10 * time.Millisecond)
 	}
-	l := &loss{releaseError: w.o.releaseError}
+	l := &loss{releaseError: w.o.releaseError, held: w.client.held}
 	id := registry.add(l)
+	l.held.add(l)
 	watcher := watch(w.ctx, limit)
 	var grant granted
 	var err *Error
@@ -241,6 +244,7 @@ func (w *wait) try(how way) (*Guard, *Error) {
 	if err == nil {
 		return newGuard(w.client, grant, l, id, w.ctx), nil
 	}
+	l.over()
 	// With a hook the library forgets the id.
 	if id != w.bell && l.releaseError == nil {
 		registry.remove(id)

@@ -186,8 +186,22 @@ pub unsafe extern "C" fn syncguard_client_backend(
     })
 }
 
+/// Stops renewing the guards of a client, for good, without releasing them: their leases run out unless they are extended or
+/// released. For a program that ends while work under a lock still runs. NULL is fine.
+/// Threads: any. No I/O.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syncguard_client_stop_renewing(client: *mut syncguard_client) {
+    quietly((), |call| {
+        if let Ok(opened) = call.handle(client) {
+            opened.client.stop_renewing();
+        }
+    });
+}
+
 /// Frees a client. NULL is fine. Live guards keep what they need, so the order does not matter; a call of another thread that
 /// is inside ends as if nothing had happened.
+/// With the last client and guard of a process the library's threads end: that free waits for them, at most a second if a
+/// callback of yours is running, and not at all inside a callback or in a forked child.
 /// Threads: any, also inside a callback.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn syncguard_client_free(client: *mut syncguard_client) {

@@ -56,6 +56,11 @@ fn under_valgrind(name: &str, leaks: &str) {
     );
 }
 
+/// As a stranger runs it, with all that valgrind counts: what is "possibly lost" too.
+fn strict(name: &str) {
+    programs::strict_valgrind(name, &store(&scratch()));
+}
+
 fn sanitized(name: &str) {
     let dir = scratch();
     succeed(
@@ -84,6 +89,7 @@ programs! {
     forked: plain valgrind_without_leaks sanitized;
     limits: plain valgrind sanitized;
     cycles: valgrind sanitized;
+    ends: plain strict sanitized;
 }
 
 // What a debug build recognises; a release build does not look.

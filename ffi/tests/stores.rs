@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use postgres::Server;
 use redis::RedisServer;
-use support::programs::{contend, program};
+use support::programs::{contend, program, strict_valgrind};
 use support::{run, succeed};
 
 fn passes(name: &str, url: &str) {
@@ -38,6 +38,19 @@ fn on_postgres() {
     for name in ["basics", "arguments", "callbacks", "threads", "forked"] {
         passes(name, &server.url());
     }
+}
+
+#[test]
+fn on_redis_the_last_free_leaves_no_thread_behind() {
+    let server = RedisServer::start_tcp(&[]);
+    // A name, so that it is resolved.
+    strict_valgrind("ends", &server.tcp_url().replace("127.0.0.1", "localhost"));
+}
+
+#[test]
+fn on_postgres_the_last_free_leaves_no_thread_behind() {
+    let server = Server::shared();
+    strict_valgrind("ends", &server.url().replace("127.0.0.1", "localhost"));
 }
 
 #[test]

@@ -58,13 +58,15 @@ pub(crate) trait Wire: Send {
 /// Makes a [`Wire`]. An `InvalidArgument` says that the server cannot do this at all.
 pub(crate) type Dial = Box<dyn Fn(&Limits<'_>) -> Result<Box<dyn Wire>, LockError> + Send + Sync>;
 
-/// The listening of one backend.
+/// The listening of one backend. Its thread ends when it is dropped.
 pub(crate) struct Ear(Arc<Shared>);
 
 struct Shared {
     owner: Owner,
     dial: Dial,
     connect_timeout: Duration,
+    /// Cancelled when the backend is dropped; the parent of every token that the thread waits with.
+    closed: CancelToken,
     state: Mutex<State>,
 }
 
@@ -87,16 +89,18 @@ struct Name {
 
 impl Ear {
     pub(crate) fn new(owner: Owner, connect_timeout: Duration, dial: Dial) -> Self {
+        let closed = CancelToken::new();
         let state = State {
             names: HashMap::new(),
             last_id: 0,
             running: false,
-            nudge: CancelToken::new(),
+            nudge: closed.child(),
         };
         Self(Arc::new(Shared {
             owner,
             dial,
             connect_timeout,
+            closed,
             state: Mutex::new(state),
         }))
     }
@@ -127,6 +131,15 @@ impl Ear {
             name,
             id,
         }))
+    }
+}
+
+impl Drop for Ear {
+    fn drop(&mut self) {
+        // In a forked child the token's mutex may be locked for ever, and there is no thread.
+        if self.0.owner.is_this_process() {
+            self.0.closed.cancel();
+        }
     }
 }
 
@@ -175,7 +188,7 @@ impl Shared {
 
     /// Sleeps until `until`, or until nobody waits: other changes do not bring a lost server back.
     fn rest(&self, until: Instant) {
-        while Instant::now() < until && !self.is_idle() {
+        while Instant::now() < until && !self.is_idle() && !self.closed.is_cancelled() {
             self.renew_token().sleep_until(Some(until));
         }
     }
@@ -194,12 +207,12 @@ impl Shared {
         loop {
             let mut state = self.state.lock();
             let idle = state.names.values().all(|name| name.watchers.is_empty());
-            if idle && Instant::now() >= until {
+            if self.closed.is_cancelled() || (idle && Instant::now() >= until) {
                 state.names.clear();
                 state.running = false;
                 return None;
             }
-            state.nudge = CancelToken::new();
+            state.nudge = self.closed.child();
             let token = state.nudge.clone();
             drop(state);
             if !idle {
@@ -211,7 +224,7 @@ impl Shared {
 
     fn renew_token(&self) -> CancelToken {
         let mut state = self.state.lock();
-        state.nudge = CancelToken::new();
+        state.nudge = self.closed.child();
         state.nudge.clone()
     }
 
@@ -225,7 +238,11 @@ impl Shared {
 
     /// One connection's life. `Ok` if it ended because nobody waits any more.
     fn conversation(&self, mut token: CancelToken) -> Result<(), LockError> {
-        let mut wire = (self.dial)(&Limits::enter(self.owner, self.connect_timeout, None)?)?;
+        let mut wire = (self.dial)(&Limits::enter(
+            self.owner,
+            self.connect_timeout,
+            Some(&self.closed),
+        )?)?;
         self.forget();
         let mut asked = false;
         let mut idle_since = None;
@@ -248,10 +265,12 @@ impl Shared {
                     asked = false;
                     self.call(&names);
                 }
-                Err(e) if e.code() == ErrorCode::Aborted => token = self.renew_token(),
+                Err(e) if e.code() == ErrorCode::Aborted && !self.closed.is_cancelled() => {
+                    token = self.renew_token();
+                }
                 Err(e) if e.code() == ErrorCode::NetworkTimeout && idle => {}
                 Err(e) if e.code() == ErrorCode::NetworkTimeout && !asked => {
-                    match wire.ask(&Limits::enter(self.owner, PROMPT, None)?)? {
+                    match wire.ask(&Limits::enter(self.owner, PROMPT, Some(&self.closed))?)? {
                         Some(names) => self.call(&names),
                         None => asked = true,
                     }
@@ -277,7 +296,8 @@ impl Shared {
         let idle = state.names.is_empty();
         drop(state);
         if !add.is_empty() || !remove.is_empty() {
-            let heard = wire.update(&add, &remove, &Limits::enter(self.owner, PROMPT, None)?)?;
+            let limits = Limits::enter(self.owner, PROMPT, Some(&self.closed))?;
+            let heard = wire.update(&add, &remove, &limits)?;
             self.call(&heard);
         }
         Ok(idle)

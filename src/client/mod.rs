@@ -5,7 +5,7 @@ pub(crate) mod waiter;
 
 use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -15,6 +15,7 @@ use crate::backend::{
 use crate::callbacks::Hooks;
 use crate::cancel::{CancelToken, deadline_after, deadline_from};
 use crate::diagnostics::StoredLock;
+use crate::ending::InUse;
 use crate::error::{ErrorCode, LockError};
 use crate::guard::{Bounds, Guard, Held, LateAcquire};
 use crate::key::Key;
@@ -84,9 +85,12 @@ struct Inner {
     hooks: Hooks,
     undo: Arc<Undo>,
     queue: Arc<Queue>,
+    renewing: Arc<AtomicBool>,
     /// When the last clean-up was begun, in milliseconds of the timer's clock; `None` if clean-up is off.
     cleaned: Option<AtomicU64>,
     owner: Owner,
+    /// Dropped last: the store's threads end when it is dropped.
+    in_use: InUse,
 }
 
 impl Client {
@@ -154,8 +158,10 @@ impl Client {
                 hooks,
                 undo,
                 queue: Arc::default(),
+                renewing: Arc::new(AtomicBool::new(true)),
                 cleaned: options.cleanup_in_is_locked.then(AtomicU64::default),
                 owner: Owner::current(),
+                in_use: InUse::new(),
             }),
         }
     }
@@ -361,11 +367,12 @@ impl Client {
                 ..inner.bounds
             },
             runtime: inner.runtime.clone(),
+            renewing: Arc::clone(&inner.renewing),
             on_lost: options.lost_callback().cloned(),
             on_release_error: inner.hooks.with_release_hook(options.release_hook()),
             owner: inner.owner,
         });
-        Guard::new(Arc::clone(&held)).map_err(|error| {
+        Guard::new(Arc::clone(&held), inner.in_use.clone()).map_err(|error| {
             // Nobody would notice its loss: give it back at once, and until that is answered.
             let lock_id = held.granted.lock_id;
             // What the call has left is all that this may take.
@@ -438,6 +445,12 @@ impl Client {
     /// Trouble, or a store that holds something else under our names.
     pub fn setup_schema(&self) -> Result<(), LockError> {
         Backend::setup_schema(self, None)
+    }
+
+    /// Stops renewing the guards of this client and of its clones, for good, without releasing them: their leases run out
+    /// unless they are extended or released. For a program that ends while work under a lock still runs.
+    pub fn stop_renewing(&self) {
+        self.inner.renewing.store(false, Ordering::Release);
     }
 
     pub(crate) fn queue(&self) -> &Arc<Queue> {

@@ -5,6 +5,7 @@ use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -12,6 +13,7 @@ use crate::ahead::when_ahead;
 use crate::backend::{Absence, Backend, ExtendOutcome, ReleaseOutcome};
 use crate::callbacks::{FailedRelease, guarded};
 use crate::cancel::{CancelToken, deadline_after, deadline_from};
+use crate::ending::InUse;
 use crate::error::{ErrorCode, LockError, LossReason};
 use crate::heartbeat;
 use crate::key::Key;
@@ -64,6 +66,8 @@ pub struct Guard {
     disposed: bool,
     /// By when the drop ends, if disposing of the guard began before it.
     dispose_by: OnceLock<Instant>,
+    /// Dropped last: a guard may outlive its client.
+    _in_use: InUse,
 }
 
 /// What a guard shares with its heartbeat and the timer.
@@ -78,6 +82,8 @@ pub(crate) struct Held {
     pub(crate) late_acquire: Option<LateAcquire>,
     pub(crate) bounds: Bounds,
     pub(crate) runtime: Runtime,
+    /// False once the client was told to stop renewing.
+    pub(crate) renewing: Arc<AtomicBool>,
     pub(crate) on_lost: Option<OnLost>,
     pub(crate) on_release_error: Option<OnReleaseError>,
     pub(crate) owner: Owner,
@@ -179,6 +185,9 @@ impl Held {
 
 impl Alarm for Held {
     fn ring(self: Arc<Self>, now: Duration) -> Option<Duration> {
+        if !self.renewing.load(Ordering::Acquire) {
+            self.life.stop_renewing();
+        }
         match self.life.ring(now) {
             Ring::Never => None,
             Ring::At(at) => Some(at),
@@ -197,7 +206,7 @@ impl Guard {
     ///
     /// # Errors
     /// If the timer cannot be started; the grant is then the caller's to give back.
-    pub(crate) fn new(held: Arc<Held>) -> Result<Self, LockError> {
+    pub(crate) fn new(held: Arc<Held>, in_use: InUse) -> Result<Self, LockError> {
         let at = held.life.alarm().unwrap_or_default();
         let ticket = held
             .runtime
@@ -218,6 +227,7 @@ impl Guard {
             fd: OnceLock::new(),
             disposed: false,
             dispose_by: OnceLock::new(),
+            _in_use: in_use,
         })
     }
 

@@ -147,6 +147,14 @@ impl Lifecycle {
         }
     }
 
+    /// No renewal is sent from here on. The lease runs out by itself unless it is extended or released.
+    pub(crate) fn stop_renewing(&self) {
+        let mut state = self.state.lock();
+        state.pace = Pace::Never;
+        state.renew_at = None;
+        state.due = false;
+    }
+
     /// The heartbeat thread could not be started; it is tried again at `again`.
     pub(crate) fn not_started(&self, again: Duration) -> Option<Duration> {
         let mut state = self.state.lock();

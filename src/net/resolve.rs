@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::cancel::deadline_after;
+use crate::ending;
 use crate::error::{ErrorCode, LockError};
 use crate::limits::Limits;
 use crate::process::PerProcess;
@@ -61,6 +62,13 @@ pub(crate) fn addresses(
     Ok(found)
 }
 
+/// Ends the helpers that have nothing to do.
+pub(crate) fn end_idle_threads() {
+    RESOLVER
+        .get(|| Resolver::new(Box::new(system)))
+        .end_idle_helpers();
+}
+
 fn system(host: &str) -> Answer {
     match (host, 0).to_socket_addrs() {
         Ok(found) => Ok(found.collect()),
@@ -80,6 +88,8 @@ struct State {
     running: Vec<(Instant, Arc<Ticket>)>,
     helpers: usize,
     idle: usize,
+    /// Helpers without work do not stay; until there is new work.
+    may_end: bool,
 }
 
 /// One lookup and everybody who waits for it.
@@ -137,9 +147,15 @@ impl Resolver {
         }
     }
 
+    fn end_idle_helpers(&self) {
+        self.state.lock().may_end = true;
+        self.work.notify_all();
+    }
+
     /// Joins a lookup of the same name or queues a new one, and sees to it that somebody works on it.
     fn enqueue(self: &Arc<Self>, host: &str) -> Result<Arc<Ticket>, LockError> {
         let mut state = self.state.lock();
+        state.may_end = false;
         let shared = state
             .waiting
             .iter()
@@ -159,7 +175,7 @@ impl Resolver {
         if state.idle <= state.waiting.len() && state.helpers < HELPERS {
             let me = Arc::clone(self);
             match threads::spawn("syncguard-dns", move || me.help()) {
-                Ok(_) => state.helpers += 1,
+                Ok(()) => state.helpers += 1,
                 Err(e) if state.helpers == 0 => {
                     return Err(LockError::new(
                         ErrorCode::RateLimited,
@@ -204,7 +220,7 @@ impl Resolver {
             let Some(ticket) = state.waiting.pop_front() else {
                 let until = deadline_after(IDLE);
                 state.idle += 1;
-                while state.waiting.is_empty() && Instant::now() < until {
+                while state.waiting.is_empty() && !state.may_end && Instant::now() < until {
                     self.work.wait_until(&mut state, Some(until));
                 }
                 state.idle -= 1;
@@ -216,7 +232,7 @@ impl Resolver {
             };
             state.running.push((Instant::now(), Arc::clone(&ticket)));
             drop(state);
-            let mut answer = (self.lookup)(&ticket.host);
+            let mut answer = ending::stuck(|| (self.lookup)(&ticket.host));
             if let Ok(found) = &mut answer {
                 found.truncate(MAX_ADDRESSES);
             }

@@ -41,6 +41,8 @@ pub(crate) struct Workers {
 struct State {
     queue: VecDeque<Job>,
     idle: usize,
+    /// Workers without work do not stay; until there is new work.
+    may_end: bool,
 }
 
 impl Workers {
@@ -53,11 +55,23 @@ impl Workers {
 
     /// Has `job` run soon. If no thread can be started now, `timer` tries again until one can.
     pub(crate) fn run(self: &Arc<Self>, timer: &Timer, job: Job) {
-        self.state.lock().queue.push_back(job);
+        let mut state = self.state.lock();
+        state.queue.push_back(job);
+        state.may_end = false;
+        drop(state);
         if !self.staff() {
             // Without a timer thread there is no guard either; what cannot even be retried is run by the next worker.
             let _ = timer.set(timer.now() + AGAIN, Arc::clone(self) as Arc<dyn Alarm>);
         }
+    }
+
+    /// Ends the threads that have no work, and the others when they have none.
+    pub(crate) fn end_idle_threads(&self) {
+        let mut state = self.state.lock();
+        state.may_end = true;
+        state.queue.shrink_to_fit();
+        drop(state);
+        self.work.notify_all();
     }
 
     /// Sees to it that every queued job has a thread; false if one cannot be started.
@@ -90,7 +104,7 @@ impl Workers {
                 state = self.state.lock();
                 state.idle += 1;
                 until = Instant::now() + IDLE;
-            } else if Instant::now() >= until {
+            } else if state.may_end || Instant::now() >= until {
                 state.idle -= 1;
                 return;
             } else {

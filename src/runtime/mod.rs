@@ -3,6 +3,7 @@
 pub(crate) mod callbacks;
 pub(crate) mod cancel;
 pub(crate) mod clock;
+pub(crate) mod ending;
 pub(crate) mod process;
 pub(crate) mod sync;
 pub(crate) mod threads;
@@ -17,6 +18,13 @@ use crate::process::PerProcess;
 use crate::timer::Timer;
 
 static SHARED: PerProcess<Runtime> = PerProcess::new();
+
+/// Ends the threads that have nothing to do.
+pub(crate) fn end_idle_threads() {
+    let shared = Runtime::shared();
+    shared.timer.end_idle_thread();
+    shared.workers.end_idle_threads();
+}
 
 /// The timer and the workers. A forked child has its own, made when it first needs them.
 #[derive(Clone)]

@@ -42,6 +42,8 @@ struct State {
     /// lock that is taken and released a thousand times a second does not wake it.
     looks_at: Option<Duration>,
     running: bool,
+    /// The thread ends as soon as there is no alarm; the next alarm starts another.
+    may_end: bool,
     stopped: bool,
 }
 
@@ -107,15 +109,12 @@ impl Timer {
     /// `RateLimited` if the thread cannot be started; nothing is set then.
     pub(crate) fn set(&self, at: Duration, alarm: Arc<dyn Alarm>) -> Result<Ticket, LockError> {
         let mut state = self.shared.state.lock();
-        if !state.running {
-            let shared = Arc::clone(&self.shared);
-            threads::spawn("syncguard-timer", move || shared.run()).map_err(|e| {
-                LockError::new(ErrorCode::RateLimited, "the timer thread cannot be started")
-                    .with_source(e)
-                    .nothing_applied()
-            })?;
-            state.running = true;
-        }
+        self.start(&mut state).map_err(|e| {
+            LockError::new(ErrorCode::RateLimited, "the timer thread cannot be started")
+                .with_source(e)
+                .nothing_applied()
+        })?;
+        state.may_end = false;
         state.last_id += 1;
         let id = state.last_id;
         self.shared.insert(&mut state, at, id, alarm);
@@ -126,9 +125,26 @@ impl Timer {
     pub(crate) fn reset(&self, ticket: Ticket, at: Duration, alarm: Arc<dyn Alarm>) {
         let mut state = self.shared.state.lock();
         let before = state.remove(ticket.0);
+        // It runs as long as there is an alarm; should it not, nobody could be told here.
+        let _ = self.start(&mut state);
         self.shared.insert(&mut state, at, ticket.0, alarm);
         drop(state);
         drop(before);
+    }
+
+    fn start(&self, state: &mut State) -> std::io::Result<()> {
+        if !state.running {
+            let shared = Arc::clone(&self.shared);
+            threads::spawn("syncguard-timer", move || shared.run())?;
+            state.running = true;
+        }
+        Ok(())
+    }
+
+    /// Ends the thread if there is no alarm.
+    pub(crate) fn end_idle_thread(&self) {
+        self.shared.state.lock().may_end = true;
+        self.shared.changed.notify_one();
     }
 
     /// Takes an alarm back. It may be ringing at this moment, for the last time.
@@ -190,6 +206,15 @@ impl Shared {
                     state.looks_at = Some(patience.map_or(at, |p| now + p));
                     self.changed
                         .wait_until(&mut state, patience.map(|p| Instant::now() + p));
+                }
+                None if state.may_end => {
+                    // Also the memory of its tables: nothing of this is needed any more.
+                    let last_id = state.last_id;
+                    *state = State {
+                        last_id,
+                        ..State::default()
+                    };
+                    return;
                 }
                 None => {
                     state.looks_at = None;

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::backend::{Backend, ReleaseOutcome};
 use crate::callbacks::{FailedRelease, guarded};
+use crate::ending::InUse;
 use crate::error::LockError;
 use crate::guard::Bounds;
 use crate::key::Key;
@@ -37,6 +38,8 @@ pub(crate) struct Undo {
     runtime: Runtime,
     hook: Option<OnReleaseError>,
     state: Mutex<State>,
+    /// What is not undone yet needs the threads, also when the client is gone. Dropped last.
+    _in_use: InUse,
 }
 
 #[derive(Default)]
@@ -89,6 +92,7 @@ impl Undo {
             runtime,
             hook,
             state: Mutex::new(State::default()),
+            _in_use: InUse::new(),
         })
     }
 

@@ -151,10 +151,30 @@ static void forks_under_load(void) {
   syncguard_client_free(client);
 }
 
+/* What a child inherited has no threads in it to wait for. */
+static void a_child_frees_at_once(void) {
+  syncguard_client *client = open_client();
+  syncguard_guard *guard = lock(client, "parent's");
+  pid_t child = fork();
+  if (child == 0) {
+    alarm(600);
+    int64_t begun = now_ms();
+    syncguard_guard_free(guard);
+    syncguard_client_free(client);
+    /* Waiting for threads that are not there would take a second. */
+    _exit(now_ms() - begun < 900 ? 0 : 3);
+  }
+  child_must_succeed(child);
+  CHECK(!syncguard_guard_is_lost(guard));
+  syncguard_guard_free(guard);
+  syncguard_client_free(client);
+}
+
 int main(int argc, char **argv) {
   BEGIN;
   RUN(a_child_with_the_pid_of_its_parent_sends_nothing);
   RUN(a_child_answers_errors_and_sends_nothing);
   RUN(forks_under_load);
+  RUN(a_child_frees_at_once);
   return 0;
 }

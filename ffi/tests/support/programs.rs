@@ -34,6 +34,19 @@ pub fn sanitized(name: &str) -> Command {
     command
 }
 
+/// Runs a program under valgrind as most people do: what is "possibly lost" counts, such as the stack of a thread that still
+/// runs when the program ends.
+pub fn strict_valgrind(name: &str, url: &str) {
+    succeed(
+        Command::new("valgrind")
+            .args(["--quiet", "--leak-check=full", "--error-exitcode=9"])
+            .arg(program(name, "plain", &[]))
+            .arg(url)
+            .env("RUST_BACKTRACE", "0"),
+        &format!("{name} under valgrind, leaks of all kinds counted"),
+    );
+}
+
 /// A C program and this one, each with the library of its own language, contend for one key: no overlap, and the fences grow in
 /// the order of the holds.
 pub fn contend(url: &str) {

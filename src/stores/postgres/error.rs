@@ -124,7 +124,15 @@ impl Refusal {
                 InvalidArgument,
                 "the tables or functions are missing; call setup_schema() once, with a role that may create them",
             ),
-            "28P01" => (AuthFailed, "the server refused the password"),
+            // With password methods a server says the same of a user that it does not know, so that nobody can find out names.
+            "28P01" => (
+                AuthFailed,
+                "the server refused the user or the password: the role may not exist, or the password is another",
+            ),
+            "28000" => (
+                AuthFailed,
+                "the server does not let this role in: it may not exist, may not log in, or pg_hba.conf has no entry for it",
+            ),
             "23505" => (
                 InvalidArgument,
                 "the lock id is in use under another key, or something else writes to the tables",
@@ -208,6 +216,14 @@ mod tests {
                 .into_error(Stage::Commit)
                 .may_have_applied()
         );
+    }
+
+    #[test]
+    fn an_unknown_role_is_not_taken_for_a_wrong_password() {
+        for code in ["28000", "28P01"] {
+            let error = refusal(code, "").into_error(Stage::Startup);
+            assert!(error.message().contains("may not exist"), "{error}");
+        }
     }
 
     #[test]

@@ -29,6 +29,13 @@ pub struct Row {
     pub callers: usize,
 }
 
+impl Row {
+    /// Whether its calls wait in a scheduler that is not the system's.
+    pub fn is_go(&self) -> bool {
+        matches!(self.language, Language::Go)
+    }
+}
+
 /// Every call of every language. Those that stand in line come alone, as a few, and as more than there are connections.
 pub fn rows() -> Vec<Row> {
     use Language::{C, Go, Rust};

@@ -18,7 +18,7 @@
  *
  * Answers. A call that can fail returns a syncguard_status: 0 and above are answers, below 0 is trouble. Its last argument `err`
  * may be NULL; otherwise a status below 0, and only that, writes an error there that the caller frees. An `out` handle is NULL
- * after any status but OK. Any call may answer PANIC, which is a bug of the library, and INTERNAL in a forked child.
+ * after any status but OK. Any call may answer PANIC, which is a bug of the library, and in a forked child INTERNAL, or LOST for a guard.
  *
  * Arguments. `err`, `cancel` and `options` may be NULL, and so may what a _free is given. NULL for any other pointer, a length
  * over PTRDIFF_MAX and an unknown number of an enumeration answer INVALID_ARGUMENT, with nothing read or sent. Functions without
@@ -41,7 +41,7 @@
  * undefined. `user_data` is the library's from the call on, and its `user_data_free` runs exactly once, on any thread.
  * The threads of the library have a stack of 2 MiB, or of what the environment variable RUST_MIN_STACK says.
  *
- * Fork. A handle inherited by a forked child answers INTERNAL there; freeing it sends nothing and the lock stays the parent's; its
+ * Fork. A handle inherited by a forked child answers INTERNAL there, a guard LOST; freeing it sends nothing and the lock stays the parent's; its
  * user_data_free may not run in the child. A client opened in the child works. Between fork and exec there is nothing to take
  * care of: all descriptors are close-on-exec. A process that closes descriptors which it did not open is answered as a child is.
  *

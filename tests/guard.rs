@@ -831,3 +831,14 @@ fn a_store_of_ones_own_is_given_the_deadline_of_every_call() {
     drop(guard);
     assert!(begun.elapsed() < Duration::from_secs(4));
 }
+
+#[test]
+fn with_lock_takes_its_own_lost_release_for_no_loss() {
+    let kit = kit();
+    let outcome = kit.client.with_lock("k", |guard| {
+        // It is applied, and its answer is lost.
+        kit.store.once(Verb::Release, Fault::DropReply);
+        guard.release().map(drop)
+    });
+    assert!(outcome.expect("not lost").is_err());
+}

@@ -15,7 +15,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kit::{TTL, kit_with};
 use passing::{Done, Passing};
@@ -23,8 +23,8 @@ use process::Stage;
 use support::{PATIENCE, eventually};
 use syncguard::testkit::{Fault, ManualClock, MemoryBackend, Verb};
 use syncguard::{
-    Backend, Client, ClientOptions, ErrorCode, IncludeRaw, Key, LockEvent, LockEventType, LockId,
-    LockOptions, Telemetry, Ttl,
+    Backend, CancelToken, Client, ClientOptions, ErrorCode, IncludeRaw, Key, LockEvent,
+    LockEventType, LockId, LockOptions, Telemetry, Ttl,
 };
 
 fn key(text: &str) -> Key {
@@ -244,7 +244,7 @@ fn a_hook_that_hangs_delays_a_check_by_the_operation_timeout() {
         });
     let store = with_warnings(&["one", "two", "three"]);
     let client = Client::with_backend_and(store, &options).expect("legal options");
-    let begun = std::time::Instant::now();
+    let begun = Instant::now();
     assert_eq!(client.check().expect("an answer").undelivered, 2);
     assert!(begun.elapsed() >= Duration::from_millis(200));
     drop(hold);
@@ -452,4 +452,33 @@ fn deep_store(_: &std::path::Path) {
     assert!(client.lock_with("k", &once).is_err());
     expect(Done::Release);
     process::say("release");
+}
+
+#[test]
+fn a_cancel_ends_a_check_whose_hook_hangs() {
+    let (entered, inside) = mpsc::channel();
+    let (hold, held) = mpsc::channel::<()>();
+    let (entered, held) = (Mutex::new(entered), Mutex::new(held));
+    let options = ClientOptions::new()
+        .operation_timeout(PATIENCE * 4)
+        .on_warning(move |_| {
+            let _ = entered.lock().map(|entered| entered.send(()));
+            drop(held.lock().map(|held| held.recv_timeout(PATIENCE * 2)));
+        });
+    let client = Client::with_backend_and(with_warnings(&["one"]), &options).expect("options");
+    let token = CancelToken::new();
+    let begun = Instant::now();
+    std::thread::scope(|scope| {
+        let check = scope.spawn(|| client.check_with(Some(&token)));
+        inside.recv_timeout(PATIENCE).expect("the hook");
+        token.cancel();
+        let checked = check.join().expect("no panic").expect("what it found");
+        assert_eq!(checked.undelivered, 1);
+        // A token's own deadline ends it too.
+        let soon = CancelToken::new().with_timeout(Duration::from_millis(50));
+        let checked = client.check_with(Some(&soon)).expect("what it found");
+        assert_eq!(checked.undelivered, 1);
+    });
+    assert!(begun.elapsed() < PATIENCE * 2);
+    drop(hold);
 }

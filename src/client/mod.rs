@@ -380,6 +380,8 @@ impl Client {
             let token = CancelToken::family(None, Some(limit));
             if inner.backend.release(&lock_id, Some(&token)).is_err() {
                 self.undo(&held.key, lock_id, checked.ttl, granted.refused_after);
+            } else {
+                held.watch_for_late_acquire();
             }
             inner.queue.freed(&held.key);
             error.for_key(&held.key)
@@ -409,18 +411,24 @@ impl Client {
         self.check_with(None)
     }
 
-    /// As [`check`](Self::check), ended by `cancel`.
+    /// As [`check`](Self::check), ended by `cancel`. Ended while the hook is told, it answers what it found, with what was not
+    /// delivered.
     ///
     /// # Errors
     /// As there, and `Aborted`.
     pub fn check_with(&self, cancel: Option<&CancelToken>) -> Result<Checked, LockError> {
         let warnings = self.bounded(cancel, |cancel| self.inner.backend.check(cancel))?;
         let runtime = &self.inner.runtime;
+        let own = deadline_after(self.inner.bounds.operation);
+        let limit = cancel
+            .and_then(CancelToken::deadline)
+            .map_or(own, |deadline| deadline.min(own));
         let undelivered = self.inner.hooks.warn_and_wait(
             &runtime.workers,
             &runtime.timer,
             &warnings,
-            deadline_after(self.inner.bounds.operation),
+            cancel,
+            limit,
         );
         Ok(Checked {
             warnings,

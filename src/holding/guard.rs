@@ -118,9 +118,7 @@ impl Bounds {
         let same = self.kept_by_store && limit + SAME >= deadline_from(now, self.operation);
         (!same).then(|| CancelToken::family(cancel, Some(limit)))
     }
-}
 
-impl Bounds {
     /// A token for a whole operation from now on, if the store would not end it in time by itself.
     pub(crate) fn operation_token(&self, cancel: Option<&CancelToken>) -> Option<CancelToken> {
         (!self.kept_by_store)
@@ -150,7 +148,7 @@ impl Held {
     }
 
     /// Has a lock that an earlier attempt may take after the release taken back.
-    fn watch_for_late_acquire(&self) {
+    pub(crate) fn watch_for_late_acquire(&self) {
         if let Some(late) = &self.late_acquire
             && Instant::now() < late.refused_after
         {
@@ -323,6 +321,10 @@ impl Guard {
     ///
     /// Answers [`Absent`](ExtendOutcome::Absent), without I/O, once the guard is lost or released. Only one extend of a guard is
     /// in flight at a time: this one waits for a renewal under way.
+    ///
+    /// [`remaining`](Self::remaining) says how long the lock may be counted on. It may be less than `ttl` after an earlier extend
+    /// whose outcome is unknown: until the store refuses that one, it could still shorten the lease. The heartbeat sees to it;
+    /// without one, extend again.
     ///
     /// # Errors
     /// `InvalidArgument` for a bad ttl; the store's trouble, after which the lease counts as the shorter of what it was and
@@ -513,12 +515,13 @@ impl Guard {
     /// Releases the lock at the end of the work that it protected; an error if it was lost meanwhile. A release that fails goes
     /// to the hook, as that of a drop does.
     pub(crate) fn finish(mut self) -> Result<(), LockError> {
-        // A guard that was released no longer looks at the clock.
-        let lost = self.loss();
+        // A guard that was released no longer looks at the clock. A release by the work itself may have been applied without
+        // an answer: then that is why the lock is gone.
+        let (lost, untouched) = (self.loss(), self.held.life.is_held());
         let answer = self.release_once();
         match (lost, answer) {
             (Some(why), _) => Err(LockError::lost(why).for_key(&self.held.key)),
-            (None, Some(ReleaseOutcome::Absent(_))) => {
+            (None, Some(ReleaseOutcome::Absent(_))) if untouched => {
                 Err(LockError::lost(LossReason::Removed).for_key(&self.held.key))
             }
             (None, _) => Ok(()),

@@ -395,6 +395,11 @@ impl Lifecycle {
         }
     }
 
+    /// Whether it is held, as far as is known: neither lost nor the subject of a release.
+    pub(crate) fn is_held(&self) -> bool {
+        self.state.lock().is_held()
+    }
+
     pub(crate) fn expires_at_ms(&self) -> i64 {
         self.state.lock().expires_at_ms
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::cancel::Bell;
+use crate::cancel::{Bell, CancelToken};
 use crate::error::LockError;
 use crate::open::{ClientOptions, OnWarning};
 use crate::options::{OnReleaseError, ReleaseError};
@@ -157,33 +157,35 @@ impl Hooks {
         workers.run(timer, Box::new(move || tell(hook.as_ref(), &message)));
     }
 
-    /// Has the hook, or stderr, told of all `messages`, and waits for that until `limit`. Answers how many are not delivered by
+    /// Has the hook, or stderr, told of all `messages`, and waits for that until `limit` or a cancel. Answers how many are not delivered by
     /// then; a hook that goes on later gets the rest. A message at which the hook panics counts as delivered.
     pub(crate) fn warn_and_wait(
         &self,
         workers: &Arc<Workers>,
         timer: &Timer,
         messages: &[String],
+        cancel: Option<&CancelToken>,
         limit: Instant,
     ) -> usize {
         if messages.is_empty() {
             return 0;
         }
         let (hook, all) = (self.on_warning.clone(), messages.to_vec());
-        let delivered = Arc::new((AtomicUsize::new(0), Bell::default()));
-        let told = Arc::clone(&delivered);
+        let (count, bell) = (Arc::new(AtomicUsize::new(0)), Arc::new(Bell::default()));
+        let _subscription = cancel.map(|token| token.subscribe(bell.clone()));
+        let (told, done) = (Arc::clone(&count), Arc::clone(&bell));
         workers.run(
             timer,
             Box::new(move || {
                 for message in &all {
                     guarded(|| tell(hook.as_ref(), message));
-                    told.0.fetch_add(1, Ordering::Release);
+                    told.fetch_add(1, Ordering::Release);
                 }
-                told.1.wake();
+                done.wake();
             }),
         );
-        delivered.1.sleep_until(limit);
-        messages.len() - delivered.0.load(Ordering::Acquire)
+        bell.sleep_until(limit);
+        messages.len() - count.load(Ordering::Acquire)
     }
 }
 

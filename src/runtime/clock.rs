@@ -73,8 +73,11 @@ pub(crate) struct BootOffset(i64);
 pub(crate) fn boot_offset() -> std::io::Result<BootOffset> {
     let text = match std::fs::read_to_string("/proc/self/timens_offsets") {
         Ok(text) => text,
-        // A kernel without time namespaces.
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(BootOffset(0)),
+        // A kernel without time namespaces; or no /proc of this process, and then nothing is known.
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            std::fs::metadata("/proc/self/ns")?;
+            return Ok(BootOffset(0));
+        }
         Err(e) => return Err(e),
     };
     // The file tells about the namespace of future children.

@@ -97,7 +97,8 @@ impl LossReason {
             Self::Removed => "the lock was lost: the store no longer has it",
             Self::HeartbeatFailed => "the lock was lost: its heartbeat panicked",
             Self::Forked => {
-                "this guard belongs to the parent process; open a client of its own in the forked child"
+                "this guard belongs to the parent process; open a client of its own in the forked child (if this process was not \
+                 forked: it closed descriptors that are not its own, or copies of them; open a new client)"
             }
         }
     }
@@ -261,7 +262,7 @@ impl LockError {
     pub(crate) fn forked() -> Self {
         Self::internal(
             "this handle belongs to the parent process; open a client of its own in the forked child (if this process was not \
-             forked: it closed descriptors that are not its own; open a new client)",
+             forked: it closed descriptors that are not its own, or copies of them; open a new client)",
         )
         .nothing_applied()
     }

@@ -65,15 +65,13 @@ struct Entry {
 }
 
 impl Entry {
-    /// When to look again after a look that found nothing; `None` if the acquire can come no more, or will hardly.
+    /// When to look again after a look that found nothing; `None` if the acquire will hardly come any more. The time at which
+    /// the store refuses it is one more look, not the last one: a store that met it in time may still be committing it.
     fn next_look(&self, now: Duration) -> Option<Duration> {
-        if self.settled.is_some_and(|settled| now >= settled) {
-            return None;
-        }
         let soon = LOOK_AGAIN.get(self.looked).map(|delay| now + *delay);
-        match (soon, self.settled) {
-            (Some(soon), Some(settled)) => Some(soon.min(settled)),
-            (soon, settled) => soon.or(settled),
+        match self.settled {
+            Some(settled) if now < settled => Some(soon.map_or(settled, |soon| soon.min(settled))),
+            _ => soon,
         }
     }
 }
@@ -181,8 +179,13 @@ impl Undo {
     fn look_again(&self, mut entry: Entry) {
         let mut state = self.state.lock();
         state.failures = 0;
-        if let Some(due) = entry.next_look(self.runtime.timer.now()) {
-            entry.looked += 1;
+        let now = self.runtime.timer.now();
+        if let Some(due) = entry.next_look(now) {
+            // The looks before the store refuses it do not count against those after.
+            let settles = entry
+                .settled
+                .is_some_and(|settled| now < settled && due >= settled);
+            entry.looked = if settles { 0 } else { entry.looked + 1 };
             entry.due = due;
             state.entries.push(entry);
         }

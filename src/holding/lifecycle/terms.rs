@@ -57,7 +57,7 @@ pub(crate) enum Extension {
     Extended(i64),
     Absent,
     /// It may have been applied, or may be later: the store refuses it once its clock has passed `not_after_ms` (Unix
-    /// milliseconds). `None` if nothing can arrive late.
+    /// milliseconds). `None` if nothing can arrive late, or the store was not told.
     Unknown {
         not_after_ms: Option<i64>,
     },

@@ -219,13 +219,18 @@ fn of_system(file: Option<&Path>, dirs: Option<&OsString>) -> Result<RootCertSto
 
 /// What is in a regular file of a bounded length.
 fn contents(path: &Path) -> io::Result<Vec<u8>> {
+    let not_a_file = || io::Error::other("it is not a file");
+    // Before it is opened: to open a pipe lets its writer go on, and to open a terminal may adopt it.
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(not_a_file());
+    }
     let file = OpenOptions::new()
         .read(true)
-        // A pipe without a writer would not open.
-        .custom_flags(libc::O_NONBLOCK)
+        // It may have been replaced by a pipe, which does not open without a writer.
+        .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
         .open(path)?;
     if !file.metadata()?.is_file() {
-        return Err(io::Error::other("it is not a file"));
+        return Err(not_a_file());
     }
     let mut bytes = Vec::new();
     file.take(MOST + 1).read_to_end(&mut bytes)?;

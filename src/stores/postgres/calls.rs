@@ -67,7 +67,7 @@ impl Connection {
                 None => return Ok(record),
             }
         }
-        Err(store_clock::runs_wild())
+        Err(store_clock::clock_keeps_moving())
     }
 
     /// `None` if the session has lost what was prepared in it.

@@ -162,7 +162,7 @@ impl Connection {
                 _ => return Ok(reply),
             }
         }
-        Err(store_clock::runs_wild())
+        Err(store_clock::clock_keeps_moving())
     }
 
     /// Runs a script by its digest, or by its text if the server does not know it yet: `SCRIPT LOAD` would be a trip
@@ -328,10 +328,9 @@ impl Step {
             }
             // The name is for people who look at CLIENT LIST; a user without the right to it, or a server that does
             // not know it, is as good.
-            Self::Name if line.starts_with("NOPERM") || refused.code() == ErrorCode::Internal => {
-                Ok(())
-            }
-            Self::Time if line.starts_with("NOPERM") || refused.code() == ErrorCode::Internal => {
+            Self::Name | Self::Time
+                if line.starts_with("NOPERM") || refused.code() == ErrorCode::Internal =>
+            {
                 Ok(())
             }
             Self::Cluster if refused.code() == ErrorCode::Internal => Err(LockError::invalid(

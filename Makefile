@@ -12,7 +12,7 @@ TOOLS := redis-server:redis-server pgbouncer:pgbouncer pg_ctlcluster:postgresql 
 -include ffi/ffi.mk
 -include benches/bench.mk
 
-.PHONY: help rust demo test compat msrv versions versions-fetch lint deny audit unit model bench-check overshoot torture torture-c \
+.PHONY: help rust demo test compat msrv versions versions-fetch vectors lint deny audit unit model bench-check overshoot torture torture-c \
         go-race go-oldest targets deps
 .DEFAULT_GOAL := demo
 
@@ -50,6 +50,10 @@ versions: ## runs the tests of servers on every version at hand
 
 versions-fetch: ## fetches other versions of the servers
 	sh tests/versions.sh fetch
+
+# What the TypeScript library computed, computed once more by a program that shares no code with this one.
+vectors: ## recomputes tests/data/vectors.json
+	python3 tests/data/recompute.py
 
 # Formatting, lints with all features, each feature and none, the documentation, and the dependencies.
 lint: deny ## checks formatting, lints, documentation and dependencies

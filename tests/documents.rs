@@ -17,7 +17,7 @@ fn read(path: &Path) -> String {
 /// Every page, without what a build leaves behind.
 fn pages() -> Vec<PathBuf> {
     let mut pages = Vec::new();
-    for dir in [".", "docs", "docs/adr", "ffi/go"] {
+    for dir in [".", "docs", "docs/adr", "ffi/go", "tests/data"] {
         for entry in fs::read_dir(root().join(dir)).expect("a folder").flatten() {
             if entry.path().extension().is_some_and(|ext| ext == "md") {
                 pages.push(entry.path());

@@ -8,7 +8,7 @@
 set -u
 cd "$(dirname "$0")/.." || exit 1
 at=$PWD/target/servers
-# For `--test`; more than these need nothing of a server.
+# Names of test programs, or patterns; what is not there is passed over.
 pg_tests=${PG_TESTS:-contract postgres* late_requests waiting_stores}
 redis_tests=${REDIS_TESTS:-contract redis* faults late_requests waiting_stores}
 mkdir -p "$at"
@@ -37,10 +37,14 @@ fetch() {
 run() {
   name=$1 setting=$2=$3 log=$at/$(echo "$1" | tr ' ' -).log
   shift 3
-  set -f
-  for test in "$@"; do set -- "$@" --test "$test"; shift; done
   set +f
-  if env "$setting" "${CARGO:-cargo}" test --all-features --no-fail-fast "$@" >"$log" 2>&1; then
+  chosen=
+  for pattern in "$@"; do
+    for file in tests/$pattern.rs tests/$pattern/main.rs; do
+      [ -f "$file" ] && chosen="$chosen --test $(echo "${file%/main.rs}" | sed -e 's|^tests/||' -e 's|\.rs$||')"
+    done
+  done
+  if env "$setting" "${CARGO:-cargo}" test --all-features --no-fail-fast $chosen >"$log" 2>&1; then
     echo "$name: $(passed "$log") tests passed"
   else
     echo "$name: $(passed "$log") tests passed, some FAILED; see $log"

@@ -44,8 +44,8 @@ run() {
       [ -f "$file" ] && chosen="$chosen --test $(echo "${file%/main.rs}" | sed -e 's|^tests/||' -e 's|\.rs$||')"
     done
   done
-  if env "$setting" "${CARGO:-cargo}" test --all-features --no-fail-fast $chosen >"$log" 2>&1; then
-    echo "$name: $(passed "$log") tests passed"
+  if env "$setting" "${CARGO:-cargo}" test --all-features --no-fail-fast $chosen -- $skip >"$log" 2>&1; then
+    echo "$name: $(passed "$log") tests passed${skip:+, not run:$(echo "$skip" | sed 's/--skip//g')}"
   else
     echo "$name: $(passed "$log") tests passed, some FAILED; see $log"
     failed=1
@@ -59,7 +59,7 @@ passed() {
 case ${1:-run} in
 fetch) fetch ;;
 run)
-  failed=0
+  failed=0 skip=
   for bin in ${PG_BINS:-/usr/lib/postgresql/*/bin "$at"/postgres-*/bin}; do
     [ -x "$bin/postgres" ] || continue
     set -f
@@ -68,6 +68,8 @@ run)
   done
   for server in ${REDIS_SERVERS:-$(command -v redis-server) $(command -v valkey-server) "$at"/redis-*/redis-server}; do
     [ -x "$server" ] || continue
+    # The server of that package is built without TLS, and Redis 6 has no option that makes it load slowly.
+    case $server in "$at"/redis-6/*) skip="--skip tls_is_verified_unless_told_otherwise --skip a_server_that_is_loading_says_so" ;; *) skip= ;; esac
     set -f
     run "$("$server" --version | sed 's/^\([A-Za-z]*\) server v=\([0-9.]*\).*/\1 \2/')" SYNCGUARD_REDIS_SERVER "$server" $redis_tests
     set +f

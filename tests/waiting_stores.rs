@@ -212,7 +212,7 @@ fn the_documented_rights_are_enough_to_be_called() {
     let more = "+publish +subscribe +unsubscribe +ping &syncguard:*";
     assert!(include_str!("../docs/wire-format.md").contains(more));
     let mut command = vec!["ACL", "SETUSER", "locks", "on", ">password"];
-    command.extend(rights.split(' ').filter(|r| *r != "resetchannels"));
+    command.extend(rights.split(' '));
     command.extend(more.split(' '));
     server.cli(&command);
     let (here, there) = clients(&format!("{}?user=locks&pass=password", server.url()));

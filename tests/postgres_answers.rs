@@ -69,8 +69,9 @@ fn let_in(peer: &mut Peer) -> io::Result<()> {
     peer.auth(0, b"")?;
     peer.welcome()?;
     until_commit(peer)?;
-    // No standby, the schema, a pooler.
-    let first = row(&[Some(&[0]), Some(b"s"), Some(&[0])]);
+    // No standby, the schema, a pooler, the time.
+    let now = 1_700_000_000_000_i64.to_be_bytes();
+    let first = row(&[Some(&[0]), Some(b"s"), Some(&[0]), Some(&now)]);
     peer.raw(&[first, committed()].concat())?;
     until_commit(peer)
 }

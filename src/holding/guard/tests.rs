@@ -72,7 +72,9 @@ fn a_renewal_that_ends_before_the_guard_is_made_is_followed_by_the_next() {
             panic!("no renewal is due");
         };
         let timer = &held.runtime.timer;
-        let ticket = timer.set(deadline, Arc::clone(&held) as _).expect("a timer");
+        let ticket = timer
+            .set(deadline, Arc::clone(&held) as _)
+            .expect("a timer");
         // The heartbeat renews the lease before there is a ticket.
         if let Some(fault) = fault {
             store.once(Verb::Extend, fault);

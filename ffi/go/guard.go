@@ -119,13 +119,14 @@ func (g *Guard) Done() <-chan struct{} {
 }
 
 // Err is nil while the lock is held; once it is lost, an [Error] in which errors.Is finds ErrLost and whose Reason says why;
-// ErrReleased once Release was called. It compares the clock at the moment of the call and does no I/O.
+// ErrReleased once Release was called; ErrClosed once the client was closed, unless the lock is lost after that. It compares the clock
+// at the moment of the call and does no I/O.
 func (g *Guard) Err() error {
 	if g == nil || g.g == nil {
 		return errNoGuard
 	}
 	l := g.g.loss
-	if err := l.why(); err != nil {
+	if err := l.why(); err != nil && err != ErrClosed {
 		return err
 	}
 	leash, p := g.enter()
@@ -141,8 +142,8 @@ func (g *Guard) Err() error {
 }
 
 // Context ends with the guard: when the lock is lost, or released. It has the values of the context given to Lock, but not its end,
-// which was for the wait. From Go 1.20 on context.Cause gives what Err does. The guard stays alive as long as it does, or
-// a context that was made from it and not cancelled.
+// which was for the wait. From Go 1.20 on context.Cause gives what Err gave when it ended. The guard stays alive as long
+// as it does, or a context that was made from it and not cancelled.
 func (g *Guard) Context() context.Context {
 	if g == nil || g.g == nil {
 		ctx, cancel := context.WithCancel(context.Background())

@@ -62,8 +62,8 @@ func (c *Client) TryLock(ctx context.Context, key string, options ...LockOption)
 // when the lock is lost; from Go 1.20 on context.Cause then gives ErrLost, with the reason.
 //
 // The error is Lock's, and then work was not run; or work's. If the lock was lost meanwhile, errors.Is finds ErrLost in it, and
-// errors.As an [Error] with the reason, beside what work gave; also if work gave nil: somebody else may have worked at the same time. A release that fails goes to [WithReleaseErrors]: the work is done
-// by then.
+// errors.As an [Error] with the reason, beside what work gave; also if work gave nil: somebody else may have worked at the same time.
+// A release that fails goes to [WithReleaseErrors]: the work is done by then.
 func (c *Client) Do(ctx context.Context, key string, work func(ctx context.Context, guard *Guard) error, options ...LockOption) (err error) {
 	if work == nil {
 		return invalid("there is no work to do")

@@ -31,6 +31,17 @@ func lostBy(t testing.TB, err error, reason syncguard.LossReason) {
 	}
 }
 
+// sameEnd fails unless the context ends soon, with this very error. Contexts end after Done is closed.
+func sameEnd(t testing.TB, ctx context.Context, err error) {
+	t.Helper()
+	select {
+	case <-ctx.Done():
+	case <-time.After(patience):
+		t.Fatal("the context did not end")
+	}
+	same(t, ctx, err)
+}
+
 // ends waits for the guard's end without asking: its library has told it by itself.
 func ends(t testing.TB, guard *syncguard.Guard) {
 	t.Helper()
@@ -75,7 +86,7 @@ func TestLossOfAStoreThatIsGone(t *testing.T) {
 	server.stop()
 	ends(t, guard)
 	lostBy(t, guard.Err(), syncguard.LossUnconfirmed)
-	same(t, ctx, guard.Err())
+	sameEnd(t, ctx, guard.Err())
 	var detail *syncguard.Error
 	if err := guard.Release(background); !errors.As(err, &detail) || detail.Code != syncguard.ServiceUnavailable {
 		t.Fatal(err)
@@ -97,7 +108,7 @@ func lostAs(t *testing.T, guard *syncguard.Guard, ctx context.Context, key strin
 	if own := syncguard.LostBecause(reason, key); own.Error() != lost.Error() || own.(*syncguard.Error).KeyHash != hash {
 		t.Fatalf("%q and %q", own, lost)
 	}
-	same(t, ctx, lost)
+	sameEnd(t, ctx, lost)
 	err = guard.Extend(background, time.Second)
 	is(t, err, syncguard.ErrAbsent)
 	lostBy(t, err, reason)
@@ -146,8 +157,7 @@ func TestDoKeepsTheReason(t *testing.T) {
 		err := client.Do(background, name(t), func(ctx context.Context, guard *syncguard.Guard) error {
 			must(t, client.Release(background, guard.LockID()))
 			ends(t, guard)
-			<-ctx.Done()
-			same(t, ctx, guard.Err())
+			sameEnd(t, ctx, guard.Err())
 			return c.answer(ctx, guard)
 		}, syncguard.WithTTL(time.Minute), syncguard.WithHeartbeat(10*time.Millisecond))
 		t.Logf("%d: %v", i, err)
@@ -162,6 +172,20 @@ func TestDoKeepsTheReason(t *testing.T) {
 	if err != other.Err() {
 		t.Fatal(err)
 	}
+}
+
+// Work that goes on after Close may lose its lock, and must be told.
+func TestLossAfterClose(t *testing.T) {
+	client := open(t, sqliteURL(t), syncguard.WithDisposeTimeout(20*time.Millisecond))
+	err := client.Do(background, name(t), func(ctx context.Context, guard *syncguard.Guard) error {
+		must(t, client.Close())
+		<-ctx.Done()
+		eventually(t, "the end of the lease", func() bool { return guard.Remaining() == 0 })
+		// Remaining counts whole milliseconds.
+		time.Sleep(5 * time.Millisecond)
+		return nil
+	}, syncguard.WithTTL(300*time.Millisecond))
+	lostBy(t, err, syncguard.LossNotRenewed)
 }
 
 func TestTextsOfLosses(t *testing.T) {

@@ -10,8 +10,8 @@
 //   syncguard::mutex nightly(client, "nightly");                // for std::unique_lock, std::scoped_lock
 //   std::unique_lock lock(nightly, std::chrono::seconds(10));
 //
-// Trouble, bad arguments included, is thrown as syncguard::error, of which syncguard::acquisition_timeout and
-// syncguard::network_timeout are kinds; contention and absence are answers. Everything may be used from any thread, also by
+// Trouble, bad arguments included, is thrown as syncguard::error, of which syncguard::acquisition_timeout,
+// syncguard::network_timeout and syncguard::lost are kinds; contention and absence are answers. Everything may be used from any thread, also by
 // several at once, except that one object must not be assigned to or destroyed while another thread uses it. After fork, see
 // syncguard.h.
 #ifndef SYNCGUARD_HPP
@@ -89,6 +89,40 @@ class network_timeout : public timeout {
   using timeout::timeout;
 };
 
+/// Why a lock was lost. A later version may have more reasons.
+enum class loss_reason : std::int32_t {
+  /// The lease ran out before a renewal was confirmed.
+  unconfirmed = SYNCGUARD_LOSS_UNCONFIRMED,
+  /// `max_hold` was reached, so the lock was no longer renewed.
+  max_hold = SYNCGUARD_LOSS_MAX_HOLD,
+  /// There is no heartbeat, and the lease was not extended in time.
+  not_renewed = SYNCGUARD_LOSS_NOT_RENEWED,
+  /// The store no longer has the lock.
+  removed = SYNCGUARD_LOSS_REMOVED,
+  /// The heartbeat panicked.
+  heartbeat_failed = SYNCGUARD_LOSS_HEARTBEAT_FAILED,
+  /// This is a forked child; the lock is its parent's.
+  forked = SYNCGUARD_LOSS_FORKED,
+  /// A reason that this version has no number for.
+  other = SYNCGUARD_LOSS_OTHER
+};
+
+/// This process can no longer count on a lock that it held.
+class lost : public error {
+ public:
+  lost(status code, const ::syncguard_error* detail) : error(code, detail), reason_(loss_reason::other) {
+    const ::syncguard_loss_reason why = ::syncguard_error_loss_reason(detail);
+    if (why != SYNCGUARD_LOSS_NONE) {
+      reason_ = static_cast<loss_reason>(why);
+    }
+  }
+
+  loss_reason reason() const noexcept { return reason_; }
+
+ private:
+  loss_reason reason_;
+};
+
 /// A release that failed where nobody was there to be told. Key and lock id are raw; all of it is valid only during the call.
 struct release_error {
   const error& why;
@@ -106,6 +140,8 @@ namespace detail {
       throw acquisition_timeout(code, detail);
     case SYNCGUARD_STATUS_NETWORK_TIMEOUT:
       throw network_timeout(code, detail);
+    case SYNCGUARD_STATUS_LOST:
+      throw lost(code, detail);
     default:
       throw error(code, detail);
   }
@@ -152,7 +188,7 @@ inline std::uint32_t short_count(milliseconds time, const char* name) {
   return time.count() > INT64_C(0xffffffff) ? UINT32_C(0xffffffff) : static_cast<std::uint32_t>(time.count());
 }
 
-using on_lost = std::function<void(const error&)>;
+using on_lost = std::function<void(const syncguard::lost&)>;
 using on_release_error = std::function<void(const release_error&)>;
 using on_event = std::function<void(const event&)>;
 using on_warning = std::function<void(std::string_view)>;
@@ -167,7 +203,7 @@ struct hooks {
 
 // An exception must not leave a callback: noexcept ends the program with a message instead of undefined behaviour.
 inline void call_lost(void* data, const ::syncguard_error* why) noexcept {
-  static_cast<hooks*>(data)->lost(error(::syncguard_error_status(why), why));
+  static_cast<hooks*>(data)->lost(syncguard::lost(::syncguard_error_status(why), why));
 }
 inline void call_failed(void* data, const ::syncguard_error* why, const char* key, const char* lock_id,
                         const char* source) noexcept {
@@ -227,7 +263,7 @@ struct lock_options {
   syncguard::jitter jitter = syncguard::jitter::by_default;
   const cancel_token* cancel = nullptr;
   /// These run on threads of the library and must not throw.
-  std::function<void(const error&)> on_lost{};
+  std::function<void(const lost&)> on_lost{};
   std::function<void(const release_error&)> on_release_error{};
 };
 
@@ -271,6 +307,11 @@ class [[nodiscard]] guard {
   /// How much longer this process may count on the lock; zero once lost or unlocked.
   milliseconds remaining() const noexcept { return milliseconds(::syncguard_guard_remaining_ms(handle_.get())); }
   bool is_lost() const noexcept { return ::syncguard_guard_is_lost(handle_.get()); }
+  /// Why it was lost; nothing if it was not, or if the guard is empty. No I/O.
+  std::optional<loss_reason> loss() const noexcept {
+    const ::syncguard_loss_reason why = ::syncguard_guard_loss_reason(handle_.get());
+    return why == SYNCGUARD_LOSS_NONE ? std::nullopt : std::optional(static_cast<loss_reason>(why));
+  }
   /// Readable once lost; belongs to the guard. -1 where there is none.
   int lost_fd() const noexcept { return ::syncguard_guard_lost_fd(handle_.get()); }
   /// True: lost. False: unlocked, or the time is up.
@@ -351,6 +392,14 @@ struct lock_info_raw {
   std::string lock_id;
 };
 
+/// What became of the warnings of a check.
+struct check_report {
+  /// How many there were.
+  std::uint32_t warnings;
+  /// How many of them `on_warning`, or stderr, had not taken when the operation timeout was over.
+  std::uint32_t undelivered;
+};
+
 /// A store of locks, opened. Copies share it; guards keep what they need of it.
 class client {
  public:
@@ -393,10 +442,15 @@ class client {
     outcome.check(code);
   }
 
-  void check(const cancel_token* cancel = nullptr) const {
+  /// Throws whatever would keep locks from working. What is not safe, but works, has been told to `on_warning`, or to stderr,
+  /// when it returns; a hook that hangs delays it by the operation timeout at the most.
+  check_report check(const cancel_token* cancel = nullptr) const {
+    check_report report{};
     detail::outcome outcome;
-    const status code = ::syncguard_client_check(handle_.get(), detail::native(cancel), outcome.out());
+    const status code = ::syncguard_client_check_report(handle_.get(), detail::native(cancel), &report.warnings,
+                                                        &report.undelivered, outcome.out());
     outcome.check(code);
+    return report;
   }
 
   std::uint64_t purge_expired(std::uint32_t limit, const cancel_token* cancel = nullptr) const {
@@ -560,7 +614,7 @@ class client {
 
 /// One key as a mutex of the standard library's kind: meets TimedLockable, so `std::unique_lock` and `std::scoped_lock` work.
 /// Not recursive. Threads of this program that share the object wait for each other first, uncancellable, then for the store.
-/// The lease may be lost while it is locked: look at `fence()`, `is_lost()` or set `on_lost`.
+/// The lease may be lost while it is locked: look at `fence()`, `is_lost()`, `loss()` or set `on_lost`.
 class mutex {
  public:
   /// `lock()` waits without a limit unless the options set an acquire timeout.
@@ -626,6 +680,8 @@ class mutex {
   std::uint64_t fence_number() const noexcept { return held_ ? held_->fence_number() : 0; }
   /// Whether the lock that the calling thread holds is lost; true if it holds none.
   bool is_lost() const noexcept { return !held_ || held_->is_lost(); }
+  /// Why the lock that the calling thread holds was lost; nothing if it was not, or if it holds none.
+  std::optional<loss_reason> loss() const noexcept { return held_ ? held_->loss() : std::nullopt; }
 
  private:
   void lock_within(milliseconds time) {

@@ -14,7 +14,7 @@ import (
 //export syncguardGoOnLost
 func syncguardGoOnLost(id C.uintptr_t, why *C.syncguard_error) {
 	if l, ok := registry.find(uintptr(id)).(*loss); ok {
-		l.end(lostBecause(readError(why)))
+		l.end(readError(why))
 		l.over()
 	}
 }

@@ -2,6 +2,17 @@
 
 package syncguard_test
 
-import "context"
+import (
+	"context"
+	"testing"
+)
 
 func cause(ctx context.Context) error { return context.Cause(ctx) }
+
+// same fails unless the context ended with this very error.
+func same(t testing.TB, ctx context.Context, err error) {
+	t.Helper()
+	if got := context.Cause(ctx); got != err {
+		t.Fatalf("the cause is %v, not %v", got, err)
+	}
+}

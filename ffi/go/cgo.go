@@ -28,9 +28,9 @@ static sg_go_answer sg_setup_schema(syncguard_client *c, syncguard_cancel *cance
   return a;
 }
 
-static sg_go_answer sg_check(syncguard_client *c, syncguard_cancel *cancel) {
-  sg_go_answer a = {0};
-  a.status = syncguard_client_check(c, cancel, &a.err);
+static sg_go_checked sg_check(syncguard_client *c, syncguard_cancel *cancel) {
+  sg_go_checked a = {0};
+  a.status = syncguard_client_check_report(c, cancel, &a.warnings, &a.undelivered, &a.err);
   return a;
 }
 
@@ -144,7 +144,7 @@ static sg_go_released sg_guard_release(syncguard_guard *g, uint64_t *state, uint
                                        syncguard_cancel *cancel) {
   sg_go_released a = {0};
   a.status = syncguard_guard_release(g, cancel, &a.err);
-  a.was_lost = a.status != SYNCGUARD_STATUS_OK && syncguard_guard_is_lost(g);
+  a.loss = a.status != SYNCGUARD_STATUS_OK ? syncguard_guard_loss_reason(g) : SYNCGUARD_LOSS_NONE;
   __atomic_store_n(expires_at_ms, syncguard_guard_expires_at_ms(g), __ATOMIC_RELEASE);
   if (a.status >= SYNCGUARD_STATUS_OK && __atomic_compare_exchange_n(state, &alone, closed, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
     a.freed = true;
@@ -243,6 +243,7 @@ func readError(err *C.syncguard_error) *Error {
 		Message:  C.GoString(C.syncguard_error_message(err)),
 		KeyHash:  C.GoString(C.syncguard_error_key_hash(err)),
 		Attempts: int(C.syncguard_error_attempts(err)),
+		Reason:   LossReason(C.syncguard_error_loss_reason(err)),
 	}
 }
 
@@ -315,9 +316,9 @@ func cSetupSchema(c cClient, cancel cCancel) *Error {
 	return answered(a.status, a.err)
 }
 
-func cCheck(c cClient, cancel cCancel) *Error {
+func cCheck(c cClient, cancel cCancel) (CheckReport, *Error) {
 	a := C.sg_check(c, cancel)
-	return answered(a.status, a.err)
+	return CheckReport{Warnings: int(a.warnings), Undelivered: int(a.undelivered)}, answered(a.status, a.err)
 }
 
 func cPurge(c cClient, limit uint32, cancel cCancel) (int64, *Error) {
@@ -410,7 +411,7 @@ func cExpiresAt(g cGuard) int64 { return int64(C.syncguard_guard_expires_at_ms(g
 
 func cRemaining(g cGuard) int64 { return int64(C.syncguard_guard_remaining_ms(g)) }
 
-func cIsLost(g cGuard) bool { return bool(C.syncguard_guard_is_lost(g)) }
+func cLossReason(g cGuard) LossReason { return LossReason(C.syncguard_guard_loss_reason(g)) }
 
 func cGuardExtend(g cGuard, ttl int64, cancel cCancel) *Error {
 	a := C.sg_guard_extend(g, C.int64_t(ttl), cancel)
@@ -418,10 +419,10 @@ func cGuardExtend(g cGuard, ttl int64, cancel cCancel) *Error {
 }
 
 // cGuardRelease also frees and closes a handle whose lock is gone, if nobody else is inside.
-func cGuardRelease(h *handle, turn uint64, expires *int64, cancel cCancel) (wasLost, freed bool, err *Error) {
+func cGuardRelease(h *handle, turn uint64, expires *int64, cancel cCancel) (lost LossReason, freed bool, err *Error) {
 	alone := C.uint64_t(turn*oneTurn + oneInside)
 	a := C.sg_guard_release(cGuard(h.ptr), (*C.uint64_t)(&h.state), alone, alone|C.uint64_t(isClosed), (*C.int64_t)(expires), cancel)
-	return bool(a.was_lost), bool(a.freed), answered(a.status, a.err)
+	return LossReason(a.loss), bool(a.freed), answered(a.status, a.err)
 }
 
 func cGuardFree(g cGuard) { C.syncguard_guard_free(g) }

@@ -137,9 +137,29 @@ func (c *Client) SetupSchema(ctx context.Context) error {
 }
 
 // Check looks whether the store is reachable, allowed, set up and safely configured. What is not safe, but works, goes to
-// [WithWarnings].
+// [WithWarnings], or to stderr; that has returned, or the lines are written, when Check returns. A hook that hangs delays it by the
+// operation timeout at the most.
 func (c *Client) Check(ctx context.Context) error {
-	return c.call(ctx, func(p cClient, token cCancel) *Error { return cCheck(p, token) })
+	_, err := c.CheckReport(ctx)
+	return err
+}
+
+// CheckReport is what became of the warnings of [Client.CheckReport].
+type CheckReport struct {
+	// Warnings is how many there were.
+	Warnings int
+	// Undelivered is how many of them the hook, or stderr, had not taken when the operation timeout was over.
+	Undelivered int
+}
+
+// CheckReport does what Check does, and says how many warnings there were and how many of them were not delivered.
+func (c *Client) CheckReport(ctx context.Context) (CheckReport, error) {
+	var report CheckReport
+	err := c.call(ctx, func(p cClient, token cCancel) (err *Error) {
+		report, err = cCheck(p, token)
+		return err
+	})
+	return report, err
 }
 
 // PurgeExpired removes up to limit locks that expired more than two seconds ago, and says how many; never a live one and never a

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // Code says what kind of answer or trouble an [Error] is. The numbers are those of the C header and never change.
@@ -24,6 +25,7 @@ const (
 	Aborted            Code = -7
 	Internal           Code = -8
 	Panicked           Code = -9
+	Lost               Code = -10
 )
 
 // String gives the name of the code, such as "network timeout".
@@ -53,9 +55,9 @@ var (
 	ErrInternal = errors.New("syncguard: internal error")
 	// ErrPanic: a bug of the library.
 	ErrPanic = errors.New("syncguard: panic in the library")
+	// ErrLost: this process can no longer count on the lock. The Reason of the [Error] says why.
+	ErrLost = errors.New("syncguard: the lock was lost")
 
-	// ErrLost: this process can no longer count on the lock.
-	ErrLost = errors.New("syncguard: the lock is lost")
 	// ErrReleased: the guard was released.
 	ErrReleased = errors.New("syncguard: the guard was released")
 	// ErrClosed: the client is closed, or was never opened.
@@ -74,6 +76,52 @@ var sentinels = map[Code]error{
 	Aborted:            ErrAborted,
 	Internal:           ErrInternal,
 	Panicked:           ErrPanic,
+	Lost:               ErrLost,
+}
+
+// LossReason says why a lock was lost. The numbers are those of the C header and never change; a later version may have more.
+type LossReason int32
+
+// The reasons.
+const (
+	// LossNone: the error is about something else.
+	LossNone LossReason = 0
+	// LossUnconfirmed: the lease ran out, by the local clock, before the store confirmed a renewal. The store may be down or slow, or this
+	// process was paused.
+	LossUnconfirmed LossReason = 1
+	// LossMaxHold: the time of [WithMaxHold] was over, so the lock was no longer renewed, and its lease ran out.
+	LossMaxHold LossReason = 2
+	// LossNotRenewed: there is no heartbeat ([WithoutHeartbeat]), and the lease was not extended in time.
+	LossNotRenewed LossReason = 3
+	// LossRemoved: the store no longer has the lock. Another process released it, an operator deleted it, or the store lost it.
+	LossRemoved LossReason = 4
+	// LossHeartbeatFailed: the heartbeat panicked. A bug of the library.
+	LossHeartbeatFailed LossReason = 5
+	// LossForked: this is a forked child; the lock is its parent's.
+	LossForked LossReason = 6
+	// LossOther: a reason that the library has no number for.
+	LossOther LossReason = 7
+)
+
+// String gives what happened, such as "the store no longer has it".
+func (r LossReason) String() string {
+	switch r {
+	case LossNone:
+		return "it was not lost"
+	case LossUnconfirmed:
+		return "its lease ran out before a renewal was confirmed"
+	case LossMaxHold:
+		return "max_hold was reached, so it was no longer renewed"
+	case LossNotRenewed:
+		return "it has no heartbeat and was not extended in time"
+	case LossRemoved:
+		return "the store no longer has it"
+	case LossHeartbeatFailed:
+		return "its heartbeat panicked"
+	case LossForked:
+		return "it belongs to the parent process"
+	}
+	return "for a reason that this version does not know"
 }
 
 // Error is what went wrong, in detail. It never holds a password, a raw key or a raw lock id, so it may be logged. Branch on it
@@ -85,18 +133,26 @@ type Error struct {
 	KeyHash string
 	// Attempts is how many attempts Lock made; 0 where that does not apply.
 	Attempts int
+	// Reason is why the lock was lost, wherever errors.Is finds ErrLost; else LossNone.
+	Reason LossReason
 
 	cause error
 }
 
-// Error gives the code, the message and, where there is one, the context's error.
+const prefix = "syncguard: "
+
+// Error gives the code, the message and, where there is one, the error of the context or of the work.
 func (e *Error) Error() string {
-	text := "syncguard: " + e.Code.String()
-	if e.Message != "" {
+	text := prefix + e.Code.String()
+	switch {
+	case e.Code == Lost && e.Message != "":
+		// The message of a loss begins with its code.
+		text = prefix + e.Message
+	case e.Message != "":
 		text += ": " + e.Message
 	}
 	if e.cause != nil {
-		text = fmt.Sprintf("%s: %v", text, e.cause)
+		text += ": " + strings.TrimPrefix(e.cause.Error(), prefix)
 	}
 	return text
 }
@@ -107,7 +163,8 @@ func (e *Error) Is(target error) bool {
 	return sentinel != nil && target == sentinel
 }
 
-// Unwrap gives the context's error that ended the call, or why the guard was lost.
+// Unwrap gives the context's error that ended the call, why a lock that is absent was lost, or what the work said under a lock that
+// was lost.
 func (e *Error) Unwrap() error { return e.cause }
 
 // transient tells whether trying again within the same wait may help.
@@ -124,23 +181,22 @@ func abortedBy(ctx context.Context, keyHash string, attempts int) *Error {
 	return &Error{Code: Aborted, Message: "the context ended the call", KeyHash: keyHash, Attempts: attempts, cause: ctx.Err()}
 }
 
-// lostError is ErrLost with the reason.
-type lostError struct{ why error }
-
-func (e *lostError) Error() string {
-	if e.why == nil {
-		return ErrLost.Error()
-	}
-	return fmt.Sprintf("%v: %v", ErrLost, e.why)
+// lostBecause is the error of a lock that was lost.
+func lostBecause(reason LossReason, key string) *Error {
+	hash, _ := cHashKey(key)
+	return &Error{Code: Lost, Message: "the lock was lost: " + reason.String(), KeyHash: hash, Reason: reason}
 }
 
-func (e *lostError) Is(target error) bool { return target == ErrLost }
-
-func (e *lostError) Unwrap() error { return e.why }
-
-func lostBecause(why *Error) error {
-	if why == nil {
-		return &lostError{}
+// lostDuring is the error of work that ended with err under a lock that was lost: both are found in it. Work that gave the loss itself
+// has said all there is to say.
+func lostDuring(lost *Error, err error) error {
+	if err == nil || err == ErrLost {
+		return lost
 	}
-	return &lostError{why}
+	if errors.Is(err, error(lost)) {
+		return err
+	}
+	both := *lost
+	both.cause = err
+	return &both
 }

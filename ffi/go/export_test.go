@@ -11,6 +11,9 @@ func Registered() int { return registry.count() }
 // InLine is how many goroutines wait for a lock of the client.
 func (c *Client) InLine() int { return int(c.c.inLine.Load()) }
 
+// LostBecause is the error of a guard that finds out by itself that it is lost.
+func LostBecause(reason LossReason, key string) error { return lostBecause(reason, key) }
+
 // Watch is what a call does with its context: stop when it has ended, trigger when the context has.
 func Watch(ctx context.Context) (stop, trigger func()) {
 	w := watch(ctx, time.Time{})

@@ -118,14 +118,15 @@ func (g *Guard) Done() <-chan struct{} {
 	return g.g.loss.channel()
 }
 
-// Err is nil while the lock is held; ErrLost, with the reason, once it is lost; ErrReleased once Release was called. It compares
-// the clock at the moment of the call and does no I/O.
+// Err is nil while the lock is held; once it is lost, an [Error] in which errors.Is finds ErrLost and whose Reason says why;
+// ErrReleased once Release was called; ErrClosed once the client was closed, unless the lock is lost after that. It compares the clock
+// at the moment of the call and does no I/O.
 func (g *Guard) Err() error {
 	if g == nil || g.g == nil {
 		return errNoGuard
 	}
 	l := g.g.loss
-	if err := l.why(); err != nil {
+	if err := l.why(); err != nil && err != ErrClosed {
 		return err
 	}
 	leash, p := g.enter()
@@ -133,16 +134,16 @@ func (g *Guard) Err() error {
 		return orReleased(l.why())
 	}
 	defer leash.leave()
-	if cIsLost(p) {
-		l.end(&lostError{})
+	if reason := cLossReason(p); reason != LossNone {
+		l.end(lostBecause(reason, g.g.key))
 		l.over()
 	}
 	return l.why()
 }
 
 // Context ends with the guard: when the lock is lost, or released. It has the values of the context given to Lock, but not its end,
-// which was for the wait. From Go 1.20 on context.Cause tells ErrLost from ErrReleased. The guard stays alive as long as it does, or
-// a context that was made from it and not cancelled.
+// which was for the wait. From Go 1.20 on context.Cause gives what Err gave when it ended. The guard stays alive as long
+// as it does, or a context that was made from it and not cancelled.
 func (g *Guard) Context() context.Context {
 	if g == nil || g.g == nil {
 		ctx, cancel := context.WithCancel(context.Background())
@@ -217,12 +218,15 @@ func (g *Guard) Release(ctx context.Context) error {
 	failed := g.g.giving.bounded(ctx, g.g.operationTimeout, func(token cCancel) *Error {
 		tried = true
 		l.releasing.Add(1)
-		var wasLost bool
+		var reason LossReason
 		var err *Error
-		wasLost, freed, err = cGuardRelease(&leash.handle, g.g.turn, &l.expires, token)
+		reason, freed, err = cGuardRelease(&leash.handle, g.g.turn, &l.expires, token)
 		// If no other Release can have removed it, and none did before, somebody else has.
-		if wasLost || err != nil && err.Code == Absent && l.releasing.Load() == 1 {
-			l.end(&lostError{})
+		if reason == LossNone && err != nil && err.Code == Absent && l.releasing.Load() == 1 {
+			reason = LossRemoved
+		}
+		if reason != LossNone {
+			l.end(lostBecause(reason, g.g.key))
 		}
 		return err
 	})
@@ -289,7 +293,11 @@ func orReleased(why error) error {
 
 // absent is the error of a call that found the lock gone.
 func absent(why error) error {
-	return &Error{Code: Absent, Message: "the lock is no longer held", cause: orReleased(why)}
+	err := &Error{Code: Absent, Message: "the lock is no longer held", cause: orReleased(why)}
+	if lost, ok := why.(*Error); ok {
+		err.KeyHash, err.Reason = lost.KeyHash, lost.Reason
+	}
+	return err
 }
 
 var (

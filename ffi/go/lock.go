@@ -59,11 +59,11 @@ func (c *Client) TryLock(ctx context.Context, key string, options ...LockOption)
 }
 
 // Do runs work under the lock of key and releases it afterwards, also if work panics. The context given to work ends with ctx, and
-// when the lock is lost; from Go 1.20 on context.Cause then gives ErrLost.
+// when the lock is lost; from Go 1.20 on context.Cause then gives ErrLost, with the reason.
 //
-// The error is Lock's, and then work was not run; or work's. If the lock was lost meanwhile, errors.Is finds ErrLost in it, also if
-// work gave nil: somebody else may have worked at the same time. A release that fails goes to [WithReleaseErrors]: the work is done
-// by then.
+// The error is Lock's, and then work was not run; or work's. If the lock was lost meanwhile, errors.Is finds ErrLost in it, and
+// errors.As an [Error] with the reason, beside what work gave; also if work gave nil: somebody else may have worked at the same time.
+// A release that fails goes to [WithReleaseErrors]: the work is done by then.
 func (c *Client) Do(ctx context.Context, key string, work func(ctx context.Context, guard *Guard) error, options ...LockOption) (err error) {
 	if work == nil {
 		return invalid("there is no work to do")
@@ -82,11 +82,8 @@ func (c *Client) Do(ctx context.Context, key string, work func(ctx context.Conte
 		_ = guard.Err()
 		released := guard.Release(context.Background())
 		// Whatever became of the release: without its store a lock is lost, and cannot be released.
-		if lost := guard.Err(); errors.Is(lost, ErrLost) {
-			if err == nil {
-				err = errors.Unwrap(lost)
-			}
-			err = &lostError{err}
+		if lost, ok := guard.Err().(*Error); ok && lost.Code == Lost {
+			err = lostDuring(lost, err)
 		}
 		if released != nil && !errors.Is(released, ErrAbsent) {
 			// Freeing it tries once more and reports.

@@ -4,6 +4,7 @@ package syncguard
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 )
@@ -29,10 +30,13 @@ type loss struct {
 	cancels map[int]func(error)
 }
 
-// end ends it with err, unless it has ended.
+// end ends it with err, unless it has ended. A guard whose client was closed is still held, and may be lost.
 func (l *loss) end(err error) {
 	l.mu.Lock()
 	if l.err != nil {
+		if l.err == ErrClosed && errors.Is(err, ErrLost) {
+			l.err = err
+		}
 		l.mu.Unlock()
 		return
 	}

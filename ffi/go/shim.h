@@ -21,6 +21,12 @@ typedef struct {
 typedef struct {
   int32_t status;
   syncguard_error *err;
+  uint32_t warnings, undelivered;
+} sg_go_checked;
+
+typedef struct {
+  int32_t status;
+  syncguard_error *err;
   syncguard_client *client;
 } sg_go_opened;
 
@@ -60,7 +66,8 @@ typedef struct {
 typedef struct {
   int32_t status;
   syncguard_error *err;
-  bool was_lost, freed;
+  syncguard_loss_reason loss;
+  bool freed;
 } sg_go_released;
 
 /* What callbacks a client has: bits of `hooks`. */

@@ -86,6 +86,7 @@ programs! {
     callbacks: plain valgrind sanitized;
     threads: plain valgrind sanitized;
     places: plain valgrind sanitized;
+    losses: plain valgrind sanitized;
     forked: plain valgrind_without_leaks sanitized;
     limits: plain valgrind sanitized;
     cycles: valgrind sanitized;

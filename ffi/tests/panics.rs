@@ -63,6 +63,28 @@ fn a_panic_is_a_status_and_a_text() {
     assert!(!panics(|| std::panic::panic_any(7)).is_empty());
 }
 
+/// No store of the library panics, so this side of it is looked at by itself.
+#[test]
+fn every_loss_reason_has_its_number() {
+    use rust_syncguard::LossReason;
+    let reasons = [
+        None,
+        Some(LossReason::Unconfirmed),
+        Some(LossReason::MaxHold),
+        Some(LossReason::NotRenewed),
+        Some(LossReason::Removed),
+        Some(LossReason::HeartbeatFailed),
+        Some(LossReason::Forked),
+    ];
+    for (number, reason) in reasons.into_iter().enumerate() {
+        assert_eq!(
+            error::syncguard_loss_reason::from(reason) as usize,
+            number,
+            "{reason:?}"
+        );
+    }
+}
+
 #[test]
 fn a_panic_needs_no_error_object() {
     assert!(boundary(null_mut(), |_| panic!("planted")) == PANIC);

@@ -20,6 +20,15 @@ use redis::RedisServer;
 use support::programs::{contend, program, strict_valgrind};
 use support::{run, succeed};
 
+const PROGRAMS: [&str; 6] = [
+    "basics",
+    "arguments",
+    "callbacks",
+    "threads",
+    "losses",
+    "forked",
+];
+
 fn passes(name: &str, url: &str) {
     succeed(Command::new(program(name, "plain", &[])).arg(url), name);
 }
@@ -27,7 +36,7 @@ fn passes(name: &str, url: &str) {
 #[test]
 fn on_redis() {
     let server = RedisServer::start(&[]);
-    for name in ["basics", "arguments", "callbacks", "threads", "forked"] {
+    for name in PROGRAMS {
         passes(name, &server.url());
     }
 }
@@ -35,7 +44,7 @@ fn on_redis() {
 #[test]
 fn on_postgres() {
     let server = Server::shared();
-    for name in ["basics", "arguments", "callbacks", "threads", "forked"] {
+    for name in PROGRAMS {
         passes(name, &server.url());
     }
 }

@@ -1,5 +1,8 @@
 //! [`Guard`]: a lock that is held.
 
+#[cfg(all(test, not(loom), feature = "testkit"))]
+mod tests;
+
 use std::cell::Cell;
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -210,6 +213,11 @@ impl Guard {
             .runtime
             .timer
             .set(at, Arc::clone(&held) as Arc<dyn Alarm>)?;
+        Ok(Self::with_alarm(held, in_use, ticket, at))
+    }
+
+    /// The guard of a grant whose first alarm was set for `at`.
+    fn with_alarm(held: Arc<Held>, in_use: InUse, ticket: Ticket, at: Duration) -> Self {
         let _ = held.ticket.set(ticket);
         // The heartbeat may have been faster: it had no ticket to set the alarm of the next renewal with. The loop ends when
         // no renewal came in between.
@@ -219,14 +227,14 @@ impl Guard {
             held.runtime.timer.reset(ticket, at, alarm);
             set = at;
         }
-        Ok(Self {
+        Self {
             held,
             ticket,
             fd: OnceLock::new(),
             disposed: false,
             dispose_by: OnceLock::new(),
             _in_use: in_use,
-        })
+        }
     }
 
     /// The fencing token: larger than that of every earlier grant of this key.

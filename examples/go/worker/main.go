@@ -41,7 +41,7 @@ func main() {
 		fmt.Println("another worker runs")
 		os.Exit(2)
 	case errors.Is(err, syncguard.ErrLost):
-		fmt.Println("stopped, the lock is lost:", err)
+		fmt.Println("stopped:", err)
 		os.Exit(3)
 	case errors.Is(err, context.Canceled):
 		fmt.Println("told to stop")

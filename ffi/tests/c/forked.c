@@ -18,6 +18,15 @@ static void child_must_succeed(pid_t child) {
   CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
+/* What the guard answers in a child; frees the error. Ask for both in this order: the call writes the error. */
+#define lost_to_the_parent(call, error)                                                              \
+  do {                                                                                              \
+    error = NULL;                                                                                   \
+    CHECK((call) == SYNCGUARD_STATUS_LOST && syncguard_error_status(error) == SYNCGUARD_STATUS_LOST); \
+    CHECK(syncguard_error_loss_reason(error) == SYNCGUARD_LOSS_FORKED);                             \
+    syncguard_error_free(error);                                                                    \
+  } while (0)
+
 static void child_uses_all(syncguard_client *client, syncguard_guard *guard) {
   syncguard_guard *g = (syncguard_guard *)&g;
   syncguard_acquired a;
@@ -25,6 +34,8 @@ static void child_uses_all(syncguard_client *client, syncguard_guard *guard) {
   bool yes;
   int64_t at;
   uint64_t n;
+  uint32_t told, untold;
+  syncguard_error *why = NULL;
   const char *id = syncguard_guard_lock_id(guard);
   EXPECT(INTERNAL, syncguard_lock(client, "k", NUL, NULL, &g, &err));
   CHECK(g == NULL);
@@ -36,9 +47,10 @@ static void child_uses_all(syncguard_client *client, syncguard_guard *guard) {
   EXPECT(INTERNAL, syncguard_lookup_by_key(client, "k", NUL, NULL, &info, &err));
   EXPECT(INTERNAL, syncguard_owns(client, id, NUL, &yes, &err));
   EXPECT(INTERNAL, syncguard_client_check(client, NULL, &err));
+  EXPECT(INTERNAL, syncguard_client_check_report(client, NULL, &told, &untold, &err));
   EXPECT(INTERNAL, syncguard_client_purge_expired(client, 1, NULL, &n, &err));
-  EXPECT(SYNCGUARD_STATUS_LOST, syncguard_guard_extend(guard, 1000, NULL, &err));
-  EXPECT(SYNCGUARD_STATUS_LOST, syncguard_guard_release(guard, NULL, &err));
+  lost_to_the_parent(syncguard_guard_extend(guard, 1000, NULL, &why), why);
+  lost_to_the_parent(syncguard_guard_release(guard, NULL, &why), why);
   CHECK(syncguard_guard_loss_reason(guard) == SYNCGUARD_LOSS_FORKED);
   CHECK(syncguard_guard_is_lost(guard) && syncguard_guard_remaining_ms(guard) == 0);
   CHECK(syncguard_guard_wait_lost(guard, SYNCGUARD_FOREVER) && syncguard_guard_lost_fd(guard) == -1);

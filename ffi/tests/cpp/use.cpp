@@ -8,6 +8,7 @@
 #include <map>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <thread>
 #include <type_traits>
 #include <unistd.h>
@@ -82,6 +83,78 @@ static void guards_that_hold_nothing_are_false(syncguard::client& client) {
   CHECK(lost.wait_lost(1min) && !lost && lost.fence().size() == 15);
 }
 
+static_assert(std::is_base_of_v<syncguard::error, syncguard::lost>);
+
+static syncguard::loss_reason lost_with(syncguard::client& client, syncguard::lock_options options) {
+  std::atomic<int> told{0};
+  std::atomic<syncguard::loss_reason> why{syncguard::loss_reason::other};
+  options.on_lost = [&](const syncguard::lost& loss) {
+    CHECK(loss.code() == SYNCGUARD_STATUS_LOST && !loss.key_hash().empty());
+    why = loss.reason();
+    told++;
+  };
+  auto guard = client.lock("why", options);
+  if (options.heartbeat == 20ms) {
+    CHECK(client.release(guard.lock_id()));
+  }
+  CHECK(guard.wait_lost(1min));
+  for (int i = 0; told == 0 && i < 60000; i++) {
+    std::this_thread::sleep_for(1ms);
+  }
+  CHECK(told == 1 && guard.loss() == why.load());
+  guard.unlock();
+  CHECK(guard.loss() == why.load());
+  return why;
+}
+
+static void losses(syncguard::client& client) {
+  syncguard::lock_options options;
+  options.ttl = 100ms;
+  options.heartbeat = syncguard::forever;
+  CHECK(lost_with(client, options) == syncguard::loss_reason::not_renewed);
+  options.heartbeat = 0ms;
+  options.max_hold = 1ms;
+  CHECK(lost_with(client, options) == syncguard::loss_reason::max_hold);
+  options.ttl = 1min;
+  options.heartbeat = 20ms;
+  options.max_hold = 0ms;
+  CHECK(lost_with(client, options) == syncguard::loss_reason::removed);
+
+  CHECK(!syncguard::guard().loss());
+  auto held = client.lock("held");
+  CHECK(!held.loss() && held.unlock() && !held.loss());
+  syncguard::mutex mutex(client, "held");
+  CHECK(!mutex.loss());
+  std::scoped_lock lock(mutex);
+  CHECK(!mutex.loss());
+
+  // A callback that takes any error is one for losses too.
+  options.on_lost = [](const syncguard::error&) {};
+  options.on_lost = std::function<void(const syncguard::error&)>([](const syncguard::error&) {});
+}
+
+// A loss that is thrown: in a forked child the lock is its parent's.
+static void a_loss_is_an_exception(syncguard::client& client) {
+  auto guard = client.lock("parent's");
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(600);
+    try {
+      (void)guard.extend(1s);
+    } catch (const syncguard::lost& e) {
+      const bool as_wanted = e.code() == SYNCGUARD_STATUS_LOST && e.reason() == syncguard::loss_reason::forked &&
+                             guard.loss() == syncguard::loss_reason::forked;
+      _exit(as_wanted ? 0 : 2);
+    } catch (...) {
+    }
+    _exit(3);
+  }
+  int status = 0;
+  CHECK(child > 0 && waitpid(child, &status, 0) == child);
+  CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  CHECK(guard && !guard.loss());
+}
+
 static void numeric_fences(syncguard::client& client) {
   auto guard = client.lock("numbers");
   CHECK(guard.fence_number() == std::stoull(std::string(guard.fence())) && guard.fence_number() > 0);
@@ -154,7 +227,8 @@ static void errors(syncguard::client& client) {
 
 static void verbs(syncguard::client& client) {
   client.setup_schema();
-  client.check();
+  const auto checked = client.check();
+  CHECK(checked.undelivered == 0);
   CHECK(!client.backend().empty() && client.purge_expired(10) == 0);
   auto grant = client.acquire("verb", 30s);
   CHECK(grant && syncguard::is_lock_id(grant->lock_id) && !syncguard::is_lock_id("x"));
@@ -240,6 +314,8 @@ int main(int argc, char** argv) {
   guards(client);
   empty_guards(client);
   guards_that_hold_nothing_are_false(client);
+  losses(client);
+  a_loss_is_an_exception(client);
   numeric_fences(client);
   errors(client);
   if (argc > 2) {

@@ -1,0 +1,98 @@
+//! A renewal that ends before the guard is made.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use super::{Bounds, Guard, Held};
+use crate::backend::{AcquireOutcome, Backend};
+use crate::ending::InUse;
+use crate::error::ErrorCode;
+use crate::heartbeat;
+use crate::key::Key;
+use crate::lease::{LockId, Ttl};
+use crate::lifecycle::{Lease, Lifecycle, Pace, Ring};
+use crate::process::Owner;
+use crate::queue::Queue;
+use crate::runtime::Runtime;
+use crate::testkit::{Fault, ManualClock, MemoryBackend, Verb};
+
+const TTL: Duration = Duration::from_secs(30);
+
+/// A grant that is not in the care of a guard yet.
+fn granted(clock: &ManualClock, store: &MemoryBackend) -> Arc<Held> {
+    let key = Key::new("k").expect("a legal key");
+    let ttl = Ttl::new(TTL).expect("a legal ttl");
+    let lock_id = LockId::random().expect("an id");
+    let answer = store.acquire(&key, &lock_id, ttl, None).expect("an answer");
+    let AcquireOutcome::Acquired(granted) = answer else {
+        panic!("the key is free");
+    };
+    Arc::new(Held {
+        life: Lifecycle::new(Lease {
+            sent: clock.now(),
+            ttl,
+            pace: Pace::Third,
+            max_hold: None,
+            expires_at_ms: granted.expires_at_ms,
+            wants_report: false,
+        }),
+        backend: Arc::new(store.clone()),
+        granted,
+        key,
+        ticket: OnceLock::new(),
+        queue: Arc::new(Queue::default()),
+        late_acquire: None,
+        bounds: Bounds {
+            operation: TTL,
+            dispose: TTL,
+            kept_by_store: false,
+        },
+        runtime: Runtime::with_clock(Arc::new(clock.clone())),
+        renewing: Arc::new(AtomicBool::new(true)),
+        on_lost: None,
+        on_release_error: None,
+        owner: Owner::current(),
+    })
+}
+
+/// The first renewal is over when the guard gets its ticket. The next one must come at its time all the same, whatever became of
+/// the first: at the deadline, which the timer knows of, it would be too late after one that failed.
+#[test]
+fn a_renewal_that_ends_before_the_guard_is_made_is_followed_by_the_next() {
+    for fault in [None, Some(Fault::Refuse(ErrorCode::ServiceUnavailable))] {
+        let clock = ManualClock::new();
+        let store = MemoryBackend::with_clock(&clock);
+        let held = granted(&clock, &store);
+        let first = held.life.alarm().expect("a renewal to come");
+        clock.advance(first - clock.now());
+
+        // The timer rings, and will ring again at the deadline.
+        let Ring::Start(deadline) = held.life.ring(clock.now()) else {
+            panic!("no renewal is due");
+        };
+        let timer = &held.runtime.timer;
+        let ticket = timer
+            .set(deadline, Arc::clone(&held) as _)
+            .expect("a timer");
+        // The heartbeat renews the lease before there is a ticket.
+        if let Some(fault) = fault {
+            store.once(Verb::Extend, fault);
+        }
+        let (ttl, token) = held.life.next_renewal().expect("the renewal that is due");
+        let answer = heartbeat::extend(&held, ttl, &token);
+        assert_eq!(answer.is_ok(), fault.is_none());
+        assert!(heartbeat::start(&held), "no thread to be had");
+
+        let guard = Guard::with_alarm(Arc::clone(&held), InUse::new(), ticket, first);
+        let next = held.life.alarm().expect("a renewal to come");
+        assert!(next < deadline);
+        clock.advance(next - clock.now());
+        let end = Instant::now() + Duration::from_secs(30);
+        while store.calls(Verb::Extend) < 2 {
+            assert!(Instant::now() < end, "it is not renewed at {next:?}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(!guard.is_lost());
+    }
+}

@@ -83,4 +83,5 @@ pub use sqlite::SqliteBackend;
 #[cfg(feature = "testkit")]
 pub use stores::testkit;
 pub use telemetry::{IncludeRaw, LockEvent, LockEventType, Telemetry};
-pub use waiter::{Turn, Waiter, WaiterEvent, WaiterStep};
+pub use wait::WaiterEvent;
+pub use waiter::{Turn, Waiter, WaiterStep};

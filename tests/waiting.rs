@@ -14,8 +14,8 @@ use support::stopwatch::Stopwatch;
 use support::{PATIENCE, ended, eventually};
 use syncguard::testkit::{Fault, MemoryBackend, Verb};
 use syncguard::{
-    CancelToken, Client, ClientOptions, ErrorCode, Jitter, LockOptions, Turn, Waiter, WaiterEvent,
-    WaiterStep,
+    CancelToken, Client, ClientOptions, ErrorCode, Guard, Jitter, LockOptions, Turn, Waiter,
+    WaiterEvent, WaiterStep,
 };
 
 /// Options under which polling alone would take far longer than any test waits.
@@ -368,6 +368,72 @@ fn a_place_whose_attempt_was_not_answered_calls_the_next() {
     let error = client.lock_or_wait("k", &LockOptions::new(), || {});
     assert_eq!(error.expect_err("refused").code(), ErrorCode::AuthFailed);
     assert!(!client.is_waited_for("k").expect("a key"));
+}
+
+/// Does what the waiter says, to the grant.
+fn follow(waiter: &Waiter) -> Guard {
+    let mut guard = None;
+    eventually("the lock", || {
+        match waiter.next(WaiterEvent::Woken) {
+            WaiterStep::Try { .. } => guard = waiter.try_lock(None).expect("no end"),
+            WaiterStep::Sleep(time) => std::thread::sleep(time),
+            other => panic!("{other:?}"),
+        }
+        guard.is_some()
+    });
+    guard.expect("a guard")
+}
+
+/// An attempt whose answer was lost is recognised when it is repeated, as in the library's own loop; and trouble is waited out.
+#[test]
+fn a_place_keeps_one_lock_id_for_all_its_attempts() {
+    let store = MemoryBackend::new();
+    let client = Client::with_backend(store.clone());
+    let options = LockOptions::new()
+        .acquire_timeout(PATIENCE * 20)
+        .retry_delay(Duration::from_millis(1));
+    store.once(Verb::Acquire, Fault::Refuse(ErrorCode::ServiceUnavailable));
+    store.once(Verb::Acquire, Fault::DropReply);
+    let Ok(Turn::InLine(place)) = client.lock_or_wait("k", &options, || {}) else {
+        panic!("the store is in trouble that may pass");
+    };
+    let guard = follow(&place);
+    assert_eq!(guard.fence().get(), 1);
+    drop(place);
+    assert_eq!(
+        (store.calls(Verb::Acquire), store.calls(Verb::Release)),
+        (3, 0)
+    );
+    assert!(!guard.is_lost());
+    // One that is given up in doubt is undone.
+    let held = store.stored();
+    store.once(Verb::Acquire, Fault::DropReply);
+    let Ok(Turn::InLine(place)) = client.lock_or_wait("other", &options, || {}) else {
+        panic!("the answer was lost");
+    };
+    assert_eq!(store.stored(), held + 1);
+    drop(place);
+    eventually("the orphan's end", || store.stored() == held);
+}
+
+/// A caller that gives up is told so, with what it has done so far.
+#[test]
+fn a_place_is_given_up() {
+    let store = MemoryBackend::new();
+    let client = Client::with_backend(store.clone());
+    let _held = client.lock("k").expect("a lock");
+    let place = in_line(&client);
+    let WaiterStep::GiveUp(error) = place.next(WaiterEvent::Cancelled) else {
+        panic!("it goes on");
+    };
+    assert_eq!((error.code(), error.attempts()), (ErrorCode::Aborted, 1));
+    let calls = store.calls(Verb::Acquire);
+    assert!(place.try_lock(None).is_err());
+    assert_eq!(
+        store.calls(Verb::Acquire),
+        calls,
+        "no attempt after the end"
+    );
 }
 
 /// The same where the library waits: the call of the release was the first one's, and its attempt came to nothing.

@@ -14,7 +14,7 @@ use crate::options::{Checked, LockOptions};
 use crate::policy::WaitAction;
 use crate::queue::Place;
 use crate::sync::Mutex;
-use crate::wait::{Asking, Entered, Target, Wait};
+use crate::wait::{Entered, Target, Wait, WaiterEvent};
 use crate::wake::Wake;
 
 /// A place in the line of a key, for callers that wait by themselves between single attempts: bindings to languages with
@@ -68,18 +68,6 @@ pub enum Turn {
     Held(Guard),
     /// Somebody else holds it, others of this client came before, or the store is in trouble that may pass.
     InLine(Waiter),
-}
-
-/// Why the caller asks a [`Waiter`] what to do next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum WaiterEvent {
-    /// It begins, its sleep is over, `wake` was called, or an attempt was made.
-    Woken,
-    /// It does not want the lock any more: the answer is `Aborted`.
-    Cancelled,
-    /// It had no thread for the attempt that it was to make.
-    NoThread,
 }
 
 /// What the caller of a [`Waiter`] does next.
@@ -160,13 +148,8 @@ impl Waiter {
         let Some(wait) = slot.as_mut() else {
             return WaiterStep::GiveUp(under_way());
         };
-        let asking = match event {
-            WaiterEvent::Woken => Asking::Woken,
-            WaiterEvent::Cancelled => Asking::Cancelled,
-            WaiterEvent::NoThread => Asking::NoThread,
-        };
         let left = |until: Instant| until.saturating_duration_since(Instant::now());
-        match wait.next(&self.place, asking) {
+        match wait.next(&self.place, event) {
             WaitAction::Try { until } => WaiterStep::Try {
                 within: left(until),
             },
@@ -202,7 +185,7 @@ impl Waiter {
         cancel: Option<&CancelToken>,
     ) -> Result<Option<Guard>, LockError> {
         let at = self.target(cancel);
-        if let WaitAction::Try { .. } = wait.next(&self.place, Asking::Woken)
+        if let WaitAction::Try { .. } = wait.next(&self.place, WaiterEvent::Woken)
             && let Some(granted) = wait.attempt(at, Some(&self.place))
         {
             let key = self.place.key().clone();

@@ -53,12 +53,13 @@ pub(crate) enum Entered {
     InLine(Place),
 }
 
-/// Why the caller of a wait asks what to do next.
+/// Why the caller asks a [`Waiter`](crate::Waiter) what to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asking {
-    /// Its sleep has ended, or was interrupted.
+#[non_exhaustive]
+pub enum WaiterEvent {
+    /// It begins, its sleep is over, `wake` was called, or an attempt was made.
     Woken,
-    /// It does not want the lock any more.
+    /// It does not want the lock any more: the answer is `Aborted`.
     Cancelled,
     /// It had no thread for the attempt that it was to make.
     NoThread,
@@ -101,11 +102,11 @@ impl Wait {
         let bell = bell.unwrap_or_default();
         let _subscription = at.cancel.map(|token| token.subscribe(bell.clone()));
         loop {
-            let asking = match at.cancel {
-                Some(token) if token.is_cancelled() => Asking::Cancelled,
-                _ => Asking::Woken,
+            let event = match at.cancel {
+                Some(token) if token.is_cancelled() => WaiterEvent::Cancelled,
+                _ => WaiterEvent::Woken,
             };
-            match self.next(&place, asking) {
+            match self.next(&place, event) {
                 WaitAction::SleepUntil(until) => bell.sleep_until(until),
                 WaitAction::Try { .. } => {
                     if let Some(granted) = self.attempt(at, Some(&place)) {
@@ -165,12 +166,12 @@ impl Wait {
     }
 
     /// What to do next, from a place in line.
-    pub(crate) fn next(&mut self, place: &Place, asking: Asking) -> WaitAction {
+    pub(crate) fn next(&mut self, place: &Place, event: WaiterEvent) -> WaitAction {
         let now = Instant::now();
-        let event = match asking {
-            Asking::Cancelled => Some(WaitEvent::Cancelled),
-            Asking::NoThread => self.not_made(place, now),
-            Asking::Woken => self.policy.woken(place.standing(), now),
+        let event = match event {
+            WaiterEvent::Cancelled => Some(WaitEvent::Cancelled),
+            WaiterEvent::NoThread => self.not_made(place, now),
+            WaiterEvent::Woken => self.policy.woken(place.standing(), now),
         };
         match event {
             Some(event) => self.policy.on(event, now, random_bits),

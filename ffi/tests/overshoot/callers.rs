@@ -127,8 +127,7 @@ impl Row {
     pub fn name(&self) -> String {
         match (self.language, self.call) {
             (Language::C, "waiter") => {
-                "C: `syncguard_lock_or_wait`, `syncguard_waiter_next`, `syncguard_waiter_try_lock`"
-                    .to_owned()
+                "C: `syncguard_lock_or_wait`, `syncguard_waiter_try_lock`".to_owned()
             }
             (Language::C, "guard_free_beside_a_call") => {
                 "C: `syncguard_guard_free` beside `syncguard_guard_extend`".to_owned()

@@ -155,6 +155,21 @@
 #define SYNCGUARD_JITTER_NONE 3
 
 /**
+ * The caller begins, its sleep is over, `wake` was called, or it has made an attempt.
+ */
+#define SYNCGUARD_WAITER_WOKEN 0
+
+/**
+ * The caller does not want the lock any more.
+ */
+#define SYNCGUARD_WAITER_CANCELLED 1
+
+/**
+ * The caller had no thread for the attempt that it was to make.
+ */
+#define SYNCGUARD_WAITER_NO_THREAD 2
+
+/**
  * How a call went. Zero and above are answers, below zero is trouble, and then there is a `syncguard_error` to be had.
  * The numbers never change; later versions may add some, so a `switch` needs a `default`.
  */
@@ -289,11 +304,10 @@ typedef struct syncguard_guard syncguard_guard;
 /**
  * A place in the line of a key, for callers that wait by themselves between single attempts: event loops, and languages with
  * threads of their own. `syncguard_lock` does all of this for you.
- * `syncguard_lock_or_wait` gives one if the lock is held or others came before. Try with `syncguard_waiter_try_lock` whenever it is
- * called; also when your own delay (`syncguard_retry_delay_ms`) or the holder's lease (`syncguard_waiter_lease_ms`) has passed and
- * it is first. Of many who come together one asks the store, and they are served in the order in which they came. Freeing it
- * leaves the line and passes the turn on.
- * Threads: any, also several at once.
+ * `syncguard_lock_or_wait` gives one if the lock is held or others came before. Ask `syncguard_waiter_next` what to do, do it, and
+ * ask again: it keeps the acquire timeout, the retries and the delays of the options. Of many that come together one asks the
+ * store, and they are served in the order in which they came. Freeing it leaves the line and passes the turn on.
+ * Threads: any, one at a time.
  */
 typedef struct syncguard_waiter syncguard_waiter;
 
@@ -1096,21 +1110,21 @@ enum syncguard_status syncguard_owns(struct syncguard_client *client,
                                      struct syncguard_error **err);
 
 /**
- * Takes the lock of a key if nobody of this client wants it and it is free, in one attempt; else joins the line, without asking the
- * store if others came before.
+ * Takes the lock of a key, in one attempt, if no caller of this client waits for it and it is free; else joins the line, without
+ * contacting the store if others came before.
  *
  * @param key        as for `syncguard_lock`.
  * @param key_len    its length in bytes, or `SYNCGUARD_NUL`.
- * @param options    NULL for all defaults.
+ * @param options    NULL for all defaults. They hold for the whole wait and for the guard; `cancel` is for this call only.
  * @param wake       called, on any thread, when the place becomes the first one and when the lock may have been freed, perhaps
  *                   before this has returned. It must return at once and must not call anything here: write to a pipe or an eventfd.
  * @param wake_data  what `wake` is called with. It must live until the place is freed, and `wake` may still be running then.
  * @param out        gets the guard, which belongs to the caller and is freed with `syncguard_guard_free`, or NULL.
  * @param place      gets the place, which belongs to the caller and is freed with `syncguard_waiter_free`, or NULL.
  * @param err        NULL, or gets an error below zero.
- * @return OK: one of the two is there, and the other is NULL; below zero as for `syncguard_try_lock`, and both are NULL. The
- * options' `user_data` as there; with a place it was finalized.
- * Threads: any. Blocks up to the operation timeout.
+ * @return OK: one of the two is there, and the other is NULL; below zero as for `syncguard_lock`, if the wait is over at once, and
+ * both are NULL. The options' `user_data` as there: the place keeps it for the guard, and it is finalized when both are freed.
+ * Threads: any. Blocks up to the larger of the acquire timeout and the operation timeout.
  */
 enum syncguard_status syncguard_lock_or_wait(struct syncguard_client *client,
                                              const char *key,
@@ -1123,99 +1137,69 @@ enum syncguard_status syncguard_lock_or_wait(struct syncguard_client *client,
                                              struct syncguard_error **err);
 
 /**
- * One attempt by a place in line. It is made also if the place is not the first, for a caller that must leave and has never asked.
- * Does not free the place: do that once the lock is held.
- * It ends by the larger of the options' `acquire_timeout_ms` and the operation timeout, counted from when the place was taken. If
- * that is over, or nearly, it still gets 30 ms. A caller that waits longer than the default 5 s says so in the options; one that
- * took the place by `syncguard_waiter_new` and waited before that gives a token of `syncguard_cancel_new_timeout` with the rest.
+ * Joins the line of a key without contacting the store: for a caller that has no thread for an attempt now. The rest is as for
+ * `syncguard_lock_or_wait`.
  *
- * @param options  NULL for all defaults.
- * @param out      gets the guard, which belongs to the caller and is freed with `syncguard_guard_free`; NULL unless OK.
- * @param err      NULL, or gets an error below zero.
- * @return OK, it is held; LOCKED, somebody else holds it; below zero as for `syncguard_try_lock`; if less than half of an operation
- * timeout was left and the store did not answer in it, the trouble that others in line met, or ACQUISITION_TIMEOUT if they were
- * answered. The options' `user_data` as for `syncguard_try_lock`.
- * Threads: any. Blocks up to the operation timeout.
- */
-enum syncguard_status syncguard_waiter_try_lock(struct syncguard_waiter *waiter,
-                                                const struct syncguard_lock_options *options,
-                                                struct syncguard_guard **out,
-                                                struct syncguard_error **err);
-
-/**
- * How long until the lock that this place's last attempt met is free, if it is neither renewed nor released, in milliseconds,
- * rounded up: nobody calls then.
- *
- * @return milliseconds, 0 once they are over; -1 if no attempt met a holder, if the store did not tell, and for NULL.
- * Threads: any. No I/O.
- */
-int64_t syncguard_waiter_lease_ms(const struct syncguard_waiter *waiter);
-
-/**
- * Joins the line of those who wait for a key with this client, after an attempt found it held, without blocking; the store is
- * asked to call at once. `syncguard_lock_or_wait` makes fewer requests.
- *
- * @param key             as for `syncguard_lock`.
- * @param key_len         its length in bytes, or `SYNCGUARD_NUL`.
- * @param wake            called, on any thread, when the place becomes the first one and when the lock may have been freed. It
- *                        must return at once and must not call anything here: write to a pipe or an eventfd.
- * @param user_data       what `wake` is called with; the library's from now on, whatever the status.
- * @param user_data_free  NULL, or called exactly once, on any thread, when no call can come any more. It must not call anything
- *                        here either.
- * @param out             gets the place, which belongs to the caller and is freed with `syncguard_waiter_free`; NULL unless OK.
- * @param err             NULL, or gets an error below zero.
- * @return OK; INVALID_ARGUMENT for NULL or a bad key; INTERNAL in a forked child.
+ * @param key        as for `syncguard_lock`.
+ * @param key_len    its length in bytes, or `SYNCGUARD_NUL`.
+ * @param options    as for `syncguard_lock_or_wait`.
+ * @param wake       as there.
+ * @param wake_data  as there.
+ * @param out        gets the place, which belongs to the caller and is freed with `syncguard_waiter_free`; NULL unless OK.
+ * @param err        NULL, or gets an error below zero.
+ * @return OK; INVALID_ARGUMENT for NULL, a bad key or a bad option; ABORTED, the token was triggered; INTERNAL in a forked child.
+ * The options' `user_data` as for `syncguard_lock_or_wait`.
  * Threads: any. Does not wait.
  */
 enum syncguard_status syncguard_waiter_new(struct syncguard_client *client,
                                            const char *key,
                                            size_t key_len,
+                                           const struct syncguard_lock_options *options,
                                            void (*wake)(void *user_data),
-                                           void *user_data,
-                                           void (*user_data_free)(void *user_data),
+                                           void *wake_data,
                                            struct syncguard_waiter **out,
                                            struct syncguard_error **err);
 
 /**
- * Whether an attempt is worth making now: this one is first in line and the lock may have been freed. False for NULL.
- * Threads: any. No I/O.
+ * What to do next. Ask at the beginning, when a sleep is over or `wake` was called, and after each attempt.
+ *
+ * @param event  one of the `SYNCGUARD_WAITER_` numbers: why you ask.
+ * @param ms     gets a time in milliseconds, rounded up; written for OK and LOCKED.
+ * @param err    NULL, or gets an error below zero.
+ * @return OK: call `syncguard_waiter_try_lock` now; the attempt ends by itself within `ms` from now. LOCKED: ask again after `ms`,
+ * or as soon as `wake` is called. Below zero: the wait is over, so free the place; ACQUISITION_TIMEOUT and the rest as for
+ * `syncguard_lock`, ABORTED after `SYNCGUARD_WAITER_CANCELLED`; INVALID_ARGUMENT for NULL, for an unknown event, during an attempt,
+ * and for a wait that has ended before.
+ * Threads: any, one at a time. No I/O; does not wait.
  */
-bool syncguard_waiter_is_called(const struct syncguard_waiter *waiter);
+enum syncguard_status syncguard_waiter_next(struct syncguard_waiter *waiter,
+                                            int32_t event,
+                                            int64_t *ms,
+                                            struct syncguard_error **err);
 
 /**
- * Whether it is this one's turn to ask the store for all who wait in this process. False for NULL.
- * Threads: any. No I/O.
+ * Makes the attempt that `syncguard_waiter_next` called for; without that it makes one only if one is due. Does not free the place:
+ * do that once the lock is held.
+ *
+ * @param cancel  NULL, or ends the attempt, and with it the wait.
+ * @param out     gets the guard, which belongs to the caller and is freed with `syncguard_guard_free`; NULL unless OK.
+ * @param err     NULL, or gets an error below zero.
+ * @return OK, it is held; LOCKED, it is not, and `syncguard_waiter_next` says what to do; below zero, the wait is over, as there. If
+ * less than half of an operation timeout was left and the store did not answer in it: the trouble that others in line met, or
+ * ACQUISITION_TIMEOUT if they were answered.
+ * Threads: any, one at a time. Blocks up to the larger of the acquire timeout and the operation timeout, counted from when the wait
+ * began, or 30 ms if that is over.
  */
-bool syncguard_waiter_is_first(const struct syncguard_waiter *waiter);
-
-/**
- * Says that an attempt is about to be made by other means than `syncguard_waiter_try_lock`: what is freed from here on calls again.
- * NULL is fine.
- * Threads: any. Does not wait.
- */
-void syncguard_waiter_begin_attempt(struct syncguard_waiter *waiter);
+enum syncguard_status syncguard_waiter_try_lock(struct syncguard_waiter *waiter,
+                                                struct syncguard_cancel *cancel,
+                                                struct syncguard_guard **out,
+                                                struct syncguard_error **err);
 
 /**
  * Leaves the line, passes the turn on, and frees the place. NULL is fine. `wake` may still be running on another thread.
  * Threads: any, but not inside `wake`.
  */
 void syncguard_waiter_free(struct syncguard_waiter *waiter);
-
-/**
- * Whether somebody waits for a key with this client: who comes now should join the line. No I/O.
- *
- * @param key      as for `syncguard_lock`.
- * @param key_len  its length in bytes, or `SYNCGUARD_NUL`.
- * @param out      gets the answer; written if OK.
- * @param err      NULL, or gets an error below zero.
- * @return OK; INVALID_ARGUMENT for NULL or a bad key; INTERNAL in a forked child.
- * Threads: any.
- */
-enum syncguard_status syncguard_is_waited_for(struct syncguard_client *client,
-                                              const char *key,
-                                              size_t key_len,
-                                              bool *out,
-                                              struct syncguard_error **err);
 
 /**
  * The display hash of a key, as it stands in errors, events and lookups: 24 hex digits over its NFC form. It tells keys apart

@@ -51,7 +51,7 @@ use stores::redis;
 #[cfg(feature = "sqlite")]
 use stores::sqlite;
 use types::{error, key, lease, liveness};
-use waiting::{queue, undo, wait};
+use waiting::{policy, queue, undo, wait};
 
 pub use backend::{
     Absence, AcquireOutcome, Backend, Capabilities, ExtendOutcome, LookupBy, ReleaseOutcome,
@@ -83,4 +83,5 @@ pub use sqlite::SqliteBackend;
 #[cfg(feature = "testkit")]
 pub use stores::testkit;
 pub use telemetry::{IncludeRaw, LockEvent, LockEventType, Telemetry};
-pub use waiter::{Turn, Waiter};
+pub use wait::WaiterEvent;
+pub use waiter::{Turn, Waiter, WaiterStep};

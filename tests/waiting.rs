@@ -13,7 +13,10 @@ use passing::Passing;
 use support::stopwatch::Stopwatch;
 use support::{PATIENCE, ended, eventually};
 use syncguard::testkit::{Fault, MemoryBackend, Verb};
-use syncguard::{CancelToken, Client, ClientOptions, ErrorCode, Jitter, LockOptions, Turn, Waiter};
+use syncguard::{
+    CancelToken, Client, ClientOptions, ErrorCode, Guard, Jitter, LockOptions, Turn, Waiter,
+    WaiterEvent, WaiterStep,
+};
 
 /// Options under which polling alone would take far longer than any test waits.
 fn patient() -> LockOptions {
@@ -254,13 +257,22 @@ fn trouble_in_line_is_waited_out() {
 
 /// A place in line, for a caller that waits by itself.
 fn in_line(client: &Client) -> Waiter {
-    match client.lock_or_wait("k", &LockOptions::new(), || {}) {
+    match client.lock_or_wait("k", &patient(), || {}) {
         Ok(Turn::InLine(waiter)) => waiter,
         other => panic!("{other:?}"),
     }
 }
 
-/// Who comes late to look at the lease still learns that it is over.
+/// How long the waiter may sleep; `None` if an attempt is due.
+fn sleep_of(waiter: &Waiter) -> Option<Duration> {
+    match waiter.next(WaiterEvent::Woken) {
+        WaiterStep::Sleep(time) => Some(time),
+        WaiterStep::Try { .. } => None,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A caller that comes late to look at the lease still learns that it is over.
 #[test]
 fn a_place_knows_that_a_dead_holders_time_is_over() {
     let client = Client::with_backend(MemoryBackend::new());
@@ -269,16 +281,23 @@ fn a_place_knows_that_a_dead_holders_time_is_over() {
         .no_heartbeat();
     std::mem::forget(client.lock_with("k", &short).expect("a lock"));
     let place = in_line(&client);
-    assert!(place.lease_left().is_some());
-    eventually("the lease's end", || {
-        place.lease_left() == Some(Duration::ZERO)
-    });
+    // The store has begun to listen and calls once; from then on only the lease can end the sleep before its delay does.
+    while place.is_called() {
+        assert!(place.try_lock(None).expect("an answer").is_none());
+    }
+    if let Some(time) = sleep_of(&place) {
+        assert!(time <= Duration::from_millis(1050), "{time:?}");
+    }
+    eventually("the lease's end", || sleep_of(&place).is_none());
     let mut guard = None;
     eventually("the lock", || {
-        guard = place.try_lock(&LockOptions::new()).expect("an answer");
+        guard = place.try_lock(None).expect("an answer");
         guard.is_some()
     });
-    assert_eq!(place.lease_left(), None, "nobody is met any more");
+    let WaiterStep::GiveUp(error) = place.next(WaiterEvent::Woken) else {
+        panic!("the lock is held: there is nothing to wait for");
+    };
+    assert_eq!(error.code(), ErrorCode::InvalidArgument);
 }
 
 /// Of many who come together one asks, they are served in the order in which they came, and the first one knows when the
@@ -294,13 +313,16 @@ fn many_that_wait_by_themselves_ask_for_one() {
     let before = store.calls(Verb::Acquire);
     let line: Vec<_> = (0..100).map(|_| in_line(&client)).collect();
     assert_eq!(store.calls(Verb::Acquire), before + 1);
-    let left = line[0].lease_left().expect("the store told");
-    assert!(left <= Duration::from_secs(31), "{left:?}");
-    assert_eq!(line[1].lease_left(), None, "it has not asked");
     // The store has begun to listen and calls once; then nobody has a reason to ask.
     while line[0].is_called() {
-        assert!(line[0].try_lock(&options).expect("an answer").is_none());
+        assert!(line[0].try_lock(None).expect("an answer").is_none());
     }
+    assert!(store.calls(Verb::Acquire) <= before + 2);
+    let left = sleep_of(&line[0]).expect("the store told");
+    assert!(left <= Duration::from_secs(31), "{left:?}");
+    let left = sleep_of(&line[1]).expect("it has not asked");
+    assert!(left > PATIENCE * 10, "{left:?}");
+    assert!(line[1].try_lock(None).expect("not its turn").is_none());
     assert!(store.calls(Verb::Acquire) <= before + 2);
     assert!(!line.iter().any(Waiter::is_called));
     drop(held);
@@ -308,7 +330,7 @@ fn many_that_wait_by_themselves_ask_for_one() {
         assert!(place.is_first());
         let guard = loop {
             eventually("it is called", || place.is_called());
-            if let Some(guard) = place.try_lock(&options).expect("an answer") {
+            if let Some(guard) = place.try_lock(None).expect("an answer") {
                 break guard;
             }
         };
@@ -325,11 +347,13 @@ fn a_place_whose_attempt_was_not_answered_calls_the_next() {
     let held = client.lock("k").expect("a lock");
     let (first, second) = (in_line(&client), in_line(&client));
     while first.is_called() {
-        let tried = first.try_lock(&LockOptions::new()).expect("an answer");
+        let tried = first.try_lock(None).expect("an answer");
         assert!(tried.is_none());
     }
     store.once(Verb::Acquire, Fault::Refuse(ErrorCode::AuthFailed));
-    let error = first.try_lock(&LockOptions::new()).expect_err("refused");
+    assert!(held.release().expect("an answer").is_released());
+    assert!(first.is_called());
+    let error = first.try_lock(None).expect_err("refused");
     assert_eq!(error.code(), ErrorCode::AuthFailed);
     assert!(
         first.is_first() && !first.is_called(),
@@ -344,6 +368,97 @@ fn a_place_whose_attempt_was_not_answered_calls_the_next() {
     let error = client.lock_or_wait("k", &LockOptions::new(), || {});
     assert_eq!(error.expect_err("refused").code(), ErrorCode::AuthFailed);
     assert!(!client.is_waited_for("k").expect("a key"));
+}
+
+/// Does what the waiter says, to the grant.
+fn follow(waiter: &Waiter) -> Guard {
+    let mut guard = None;
+    eventually("the lock", || {
+        match waiter.next(WaiterEvent::Woken) {
+            WaiterStep::Try { .. } => guard = waiter.try_lock(None).expect("no end"),
+            WaiterStep::Sleep(time) => std::thread::sleep(time),
+            other => panic!("{other:?}"),
+        }
+        guard.is_some()
+    });
+    guard.expect("a guard")
+}
+
+/// An attempt whose answer was lost is recognised when it is repeated, as in the library's own loop; and trouble is waited out.
+#[test]
+fn a_place_keeps_one_lock_id_for_all_its_attempts() {
+    let store = MemoryBackend::new();
+    let client = Client::with_backend(store.clone());
+    let options = LockOptions::new()
+        .acquire_timeout(PATIENCE * 20)
+        .retry_delay(Duration::from_millis(1));
+    store.once(Verb::Acquire, Fault::Refuse(ErrorCode::ServiceUnavailable));
+    store.once(Verb::Acquire, Fault::DropReply);
+    let Ok(Turn::InLine(place)) = client.lock_or_wait("k", &options, || {}) else {
+        panic!("the store is in trouble that may pass");
+    };
+    let guard = follow(&place);
+    assert_eq!(guard.fence().get(), 1);
+    drop(place);
+    assert_eq!(
+        (store.calls(Verb::Acquire), store.calls(Verb::Release)),
+        (3, 0)
+    );
+    assert!(!guard.is_lost());
+    // One that is given up in doubt is undone.
+    let held = store.stored();
+    store.once(Verb::Acquire, Fault::DropReply);
+    let Ok(Turn::InLine(place)) = client.lock_or_wait("other", &options, || {}) else {
+        panic!("the answer was lost");
+    };
+    assert_eq!(store.stored(), held + 1);
+    drop(place);
+    eventually("the orphan's end", || store.stored() == held);
+}
+
+/// A caller that gives up is told so, with what it has done so far.
+#[test]
+fn a_place_is_given_up() {
+    let store = MemoryBackend::new();
+    let client = Client::with_backend(store.clone());
+    let _held = client.lock("k").expect("a lock");
+    let place = in_line(&client);
+    let WaiterStep::GiveUp(error) = place.next(WaiterEvent::Cancelled) else {
+        panic!("it goes on");
+    };
+    assert_eq!((error.code(), error.attempts()), (ErrorCode::Aborted, 1));
+    let calls = store.calls(Verb::Acquire);
+    assert!(place.try_lock(None).is_err());
+    assert_eq!(
+        store.calls(Verb::Acquire),
+        calls,
+        "no attempt after the end"
+    );
+}
+
+/// The same where the library waits: the call of the release was the first one's, and its attempt came to nothing.
+#[test]
+fn a_caller_whose_attempt_was_refused_calls_the_next() {
+    let store = MemoryBackend::new();
+    // It never calls: what the holder's release tells the line is all that there is.
+    let client = Client::with_backend(Passing::new(store.clone(), |_| ()));
+    let held = client.lock_with("k", &patient()).expect("a lock");
+    let wait = || {
+        let client = client.clone();
+        std::thread::spawn(move || client.lock_with("k", &patient()).map(|g| g.fence().get()))
+    };
+    let first = wait();
+    eventually("the first in line", || store.calls(Verb::Acquire) >= 3);
+    let second = wait();
+    // It gives no sign of itself before it is served; if it comes late, it finds the lock free.
+    std::thread::sleep(Duration::from_millis(100));
+    store.once(Verb::Acquire, Fault::Refuse(ErrorCode::AuthFailed));
+    drop(held);
+    assert_eq!(
+        ended(first).expect_err("refused").code(),
+        ErrorCode::AuthFailed
+    );
+    assert_eq!(ended(second).expect("the lock"), 2);
 }
 
 fn greedy(time: Duration) -> (u32, u32) {
@@ -391,7 +506,9 @@ fn greedy_callers_share_evenly() {
 fn a_wake_that_panics_is_nobody_elses_trouble() {
     let client = Client::with_backend(MemoryBackend::new());
     let guard = client.lock("k").expect("a lock");
-    let waiter = client.waiter("k", || panic!("planted")).expect("a place");
+    let waiter = client
+        .waiter("k", &LockOptions::new(), || panic!("planted"))
+        .expect("a place");
     let other = client.clone();
     let second =
         std::thread::spawn(move || other.lock_with("k", &patient()).map(|g| g.fence().get()));
@@ -464,15 +581,23 @@ fn a_caller_whose_time_is_over_in_line_says_that_the_lock_was_held() {
     std::thread::sleep(Duration::from_millis(450));
     store.once(Verb::Acquire, Fault::Hang);
     let watch = Stopwatch::start();
-    let error = place.try_lock(&wait).expect_err("no answer");
+    let error = place.try_lock(None).expect_err("no answer");
     let took = watch.stop();
     assert_eq!(error.code(), ErrorCode::AcquisitionTimeout, "{error}");
     assert!(took <= Duration::from_millis(100), "{took:?}");
-    // One that says that it waits longer has its whole operation timeout.
-    let longer = LockOptions::new().acquire_timeout(PATIENCE * 10);
+    drop(place);
+    // One that says that it waits longer has its whole operation timeout: this one's retry is over, and it has never asked.
+    let longer = LockOptions::new()
+        .acquire_timeout(PATIENCE * 10)
+        .max_retries(1)
+        .retry_delay(Duration::from_millis(1));
+    let Ok(Turn::InLine(place)) = client.lock_or_wait("k", &longer, || {}) else {
+        panic!("others wait");
+    };
+    eventually("its attempt", || sleep_of(&place).is_none());
     store.once(Verb::Acquire, Fault::Hang);
     let begun = Instant::now();
-    let error = place.try_lock(&longer).expect_err("no answer");
+    let error = place.try_lock(None).expect_err("no answer");
     assert_eq!(error.code(), ErrorCode::NetworkTimeout, "{error}");
     assert!(begun.elapsed() >= Duration::from_millis(200));
     drop((guard, place));
@@ -491,7 +616,8 @@ fn a_turn_is_passed_on_to_the_next() {
         let ring = move || {
             let _ = wake.lock().expect("no panic").send(());
         };
-        (client.waiter("k", ring).expect("a place"), woken)
+        let place = client.waiter("k", &LockOptions::new(), ring);
+        (place.expect("a place"), woken)
     };
     let called = |woken: &mpsc::Receiver<()>| woken.recv_timeout(PATIENCE).is_ok();
     // From a first attempt that fails.

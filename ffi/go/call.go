@@ -43,6 +43,19 @@ func (s *slots) enter(ctx context.Context, limit time.Time, timeout time.Duratio
 	return limit, false
 }
 
+// enterNow takes a slot if one is free.
+func (s *slots) enterNow() bool {
+	for {
+		taken := s.taken.Load()
+		if taken >= s.size {
+			return false
+		}
+		if s.taken.CompareAndSwap(taken, taken+1) {
+			return true
+		}
+	}
+}
+
 // giveUp is for one who waited in vain. If all who are left have a slot, one was handed to it at this very moment.
 func (s *slots) giveUp() {
 	if s.taken.Add(-1) < s.size {

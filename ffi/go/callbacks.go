@@ -21,11 +21,8 @@ func syncguardGoOnLost(id C.uintptr_t, why *C.syncguard_error) {
 
 //export syncguardGoOnCall
 func syncguardGoOnCall(id C.uintptr_t) {
-	switch found := registry.find(uintptr(id)).(type) {
-	case *loss:
+	if found, ok := registry.find(uintptr(id)).(*loss); ok {
 		found.bell.ring()
-	case *bell:
-		found.ring()
 	}
 }
 

@@ -74,61 +74,39 @@ static sg_go_granted sg_try_lock(syncguard_client *c, _GoString_ key, const sync
 }
 
 // One attempt by a place in line, which is left if it is granted.
-static sg_go_granted sg_try_in_line(syncguard_waiter *w, _GoString_ key, const syncguard_lock_options *given, int hooks, uintptr_t id,
-                                    syncguard_cancel *cancel) {
+static sg_go_granted sg_try_in_line(syncguard_waiter *w, _GoString_ key, syncguard_cancel *cancel) {
   sg_go_granted a = {0};
-  a.waiter = w;
-  syncguard_lock_options options = sg_options(given, hooks, id, cancel);
-  a.status = syncguard_waiter_try_lock(w, &options, &a.guard, &a.err);
+  a.status = syncguard_waiter_try_lock(w, cancel, &a.guard, &a.err);
   if (a.guard != NULL) {
     sg_granted(&a, sg_text(key), _GoStringLen(key));
     syncguard_waiter_free(w);
-    a.waiter = NULL;
   }
   return a;
 }
 
-// Joins the line after trouble, which is given its time.
-static sg_go_granted sg_join(syncguard_client *c, _GoString_ key, uintptr_t bell) {
+// A place in line, without contacting the store.
+static sg_go_granted sg_join(syncguard_client *c, _GoString_ key, const syncguard_lock_options *given, int hooks, uintptr_t id) {
   sg_go_granted a = {0};
-  a.status = sg_go_waiter_new(c, sg_text(key), _GoStringLen(key), bell, &a.waiter, &a.err);
-  if (a.waiter != NULL && syncguard_waiter_is_first(a.waiter)) {
-    syncguard_waiter_begin_attempt(a.waiter);
-  }
+  syncguard_lock_options options = sg_options(given, hooks, id, NULL);
+  a.status = sg_go_waiter_new(c, sg_text(key), _GoStringLen(key), &options, id, &a.waiter, &a.err);
   return a;
 }
 
 // An attempt if nobody else wants the key; a place in line if somebody does, or holds it.
 static sg_go_granted sg_enter(syncguard_client *c, _GoString_ key, const syncguard_lock_options *given, int hooks, uintptr_t id,
-                              uintptr_t bell, syncguard_cancel *cancel) {
+                              syncguard_cancel *cancel) {
   sg_go_granted a = {0};
   syncguard_lock_options options = sg_options(given, hooks, id, cancel);
-  a.status = sg_go_lock_or_wait(c, sg_text(key), _GoStringLen(key), &options, bell, &a.guard, &a.waiter, &a.err);
+  a.status = sg_go_lock_or_wait(c, sg_text(key), _GoStringLen(key), &options, id, &a.guard, &a.waiter, &a.err);
   if (a.guard != NULL) {
     sg_granted(&a, sg_text(key), _GoStringLen(key));
-  } else if (a.waiter != NULL) {
-    a.status = syncguard_waiter_is_first(a.waiter) ? SYNCGUARD_STATUS_LOCKED : SG_GO_IN_LINE;
   }
   return a;
 }
 
-static sg_go_stand sg_stand(syncguard_waiter *w) {
-  sg_go_stand a = {syncguard_waiter_is_called(w), syncguard_waiter_is_first(w), 0, 0};
-  return a;
-}
-
-// How long to sleep: the delay, or -1 to give up, and what is left of the holder's lease, or -1.
-static sg_go_stand sg_pause(syncguard_waiter *w, const syncguard_lock_options *given, uint32_t attempt, int64_t remaining) {
-  sg_go_stand a = sg_stand(w);
-  a.delay_ms = syncguard_retry_delay_ms(given, attempt, remaining);
-  a.lease_ms = syncguard_waiter_lease_ms(w);
-  return a;
-}
-
-static sg_go_limits sg_limits(const syncguard_lock_options *given) {
-  syncguard_lock_options options = sg_options(given, 0, 0, NULL);
-  syncguard_lock_options_resolve(&options);
-  sg_go_limits a = {options.max_retries, options.acquire_timeout_ms};
+static sg_go_number sg_next(syncguard_waiter *w, int32_t event) {
+  sg_go_number a = {0};
+  a.status = syncguard_waiter_next(w, event, &a.number, &a.err);
   return a;
 }
 
@@ -212,6 +190,7 @@ static sg_go_answer sg_validate_lock_id(_GoString_ id) {
 import "C"
 
 import (
+	"time"
 	"unsafe"
 )
 
@@ -226,8 +205,6 @@ type (
 	cDelay       = C.uint32_t
 	cEnum        = C.int32_t
 )
-
-const statusInLine = C.SG_GO_IN_LINE
 
 func statusName(status int32) string { return C.GoString(C.syncguard_status_str(C.int32_t(status))) }
 
@@ -350,25 +327,21 @@ func cTryLock(c cClient, key string, o *lockOptions, id uintptr, cancel cCancel)
 	return grantedBy(&a, key)
 }
 
-// cEnter makes an attempt if nobody else of the client wants the key; else its code is statusInLine. With a place the caller waits;
-// without one, and without a grant, the attempt failed.
-func cEnter(c cClient, key string, o *lockOptions, id, bell uintptr, cancel cCancel) (granted, *Error) {
-	a := C.sg_enter(c, key, o.raw, o.hooks(), C.uintptr_t(id), C.uintptr_t(bell), cancel)
+// cEnter makes an attempt if nobody else of the client wants the key, and gives the grant or a place in line.
+func cEnter(c cClient, key string, o *lockOptions, id uintptr, cancel cCancel) (granted, *Error) {
+	a := C.sg_enter(c, key, o.raw, o.hooks(), C.uintptr_t(id), cancel)
 	return grantedBy(&a, key)
 }
 
-// cJoin joins the line of a key after trouble.
-func cJoin(c cClient, key string, bell uintptr) (cWaiter, *Error) {
-	a := C.sg_join(c, key, C.uintptr_t(bell))
-	if a.waiter != nil {
-		return a.waiter, nil
-	}
-	return nil, answered(a.status, a.err)
+// cJoin joins the line of a key.
+func cJoin(c cClient, key string, o *lockOptions, id uintptr) (granted, *Error) {
+	a := C.sg_join(c, key, o.raw, o.hooks(), C.uintptr_t(id))
+	return grantedBy(&a, key)
 }
 
 // cTryInLine makes one attempt by a place, which is gone if it is granted.
-func cTryInLine(w cWaiter, key string, o *lockOptions, id uintptr, cancel cCancel) (granted, *Error) {
-	a := C.sg_try_in_line(w, key, o.raw, o.hooks(), C.uintptr_t(id), cancel)
+func cTryInLine(w cWaiter, key string, cancel cCancel) (granted, *Error) {
+	a := C.sg_try_in_line(w, key, cancel)
 	return grantedBy(&a, key)
 }
 
@@ -383,29 +356,31 @@ func grantedBy(a *C.sg_go_granted, key string) (granted, *Error) {
 	return granted{guard: a.guard, key: key, lockID: texts[:22], fence: texts[22:]}, nil
 }
 
-// stand is where one in line stands, and for how long it may sleep: delay is -1 to give up, lease is -1 if nothing is known of it.
-type stand struct {
-	called, first bool
-	delay, lease  int64
+// why is why the library is asked what to do next.
+type why = C.int32_t
+
+const (
+	woken     why = C.SYNCGUARD_WAITER_WOKEN
+	cancelled why = C.SYNCGUARD_WAITER_CANCELLED
+	noThread  why = C.SYNCGUARD_WAITER_NO_THREAD
+)
+
+// step is what a goroutine in line does next: give up with err, try within the time, or sleep for it.
+type step struct {
+	err  *Error
+	try  bool
+	time time.Duration
 }
 
-func cStand(w cWaiter) stand {
-	a := C.sg_stand(w)
-	return stand{called: bool(a.called), first: bool(a.first)}
-}
-
-func cPause(w cWaiter, o *lockOptions, attempt uint32, remaining int64) stand {
-	a := C.sg_pause(w, o.raw, C.uint32_t(attempt), C.int64_t(remaining))
-	return stand{bool(a.called), bool(a.first), int64(a.delay_ms), int64(a.lease_ms)}
+func cNext(w cWaiter, because why) step {
+	a := C.sg_next(w, because)
+	if a.status < 0 {
+		return step{err: answered(a.status, a.err)}
+	}
+	return step{try: a.status == C.SYNCGUARD_STATUS_OK, time: time.Duration(a.number) * time.Millisecond}
 }
 
 func cLeave(w cWaiter) { C.syncguard_waiter_free(w) }
-
-// cLimits are the number of retries and the acquire timeout in milliseconds; -1 for no limit.
-func cLimits(o *lockOptions) (retries int32, timeout int64) {
-	a := C.sg_limits(o.raw)
-	return int32(a.max_retries), int64(a.acquire_timeout_ms)
-}
 
 func cExpiresAt(g cGuard) int64 { return int64(C.syncguard_guard_expires_at_ms(g)) }
 

@@ -54,8 +54,8 @@ func (c *Client) TryLock(ctx context.Context, key string, options ...LockOption)
 	if err != nil {
 		return nil, err
 	}
-	g, failed := w.try(alone)
-	return g, plain(late(w.ctx, failed))
+	g, failed := w.alone()
+	return g, plain(failed)
 }
 
 // Do runs work under the lock of key and releases it afterwards, also if work panics. The context given to work ends with ctx, and

@@ -41,12 +41,12 @@ void sg_go_guard_hooks(syncguard_lock_options *options, int hooks, uintptr_t id)
   }
 }
 
-syncguard_status sg_go_lock_or_wait(syncguard_client *client, const char *key, size_t len, const syncguard_lock_options *options, uintptr_t bell,
+syncguard_status sg_go_lock_or_wait(syncguard_client *client, const char *key, size_t len, const syncguard_lock_options *options, uintptr_t id,
                                     syncguard_guard **out, syncguard_waiter **place, syncguard_error **err) {
-  return syncguard_lock_or_wait(client, key, len, options, on_call, (void *)bell, out, place, err);
+  return syncguard_lock_or_wait(client, key, len, options, on_call, (void *)id, out, place, err);
 }
 
-syncguard_status sg_go_waiter_new(syncguard_client *client, const char *key, size_t len, uintptr_t bell, syncguard_waiter **out,
-                                  syncguard_error **err) {
-  return syncguard_waiter_new(client, key, len, on_call, (void *)bell, NULL, out, err);
+syncguard_status sg_go_waiter_new(syncguard_client *client, const char *key, size_t len, const syncguard_lock_options *options, uintptr_t id,
+                                  syncguard_waiter **out, syncguard_error **err) {
+  return syncguard_waiter_new(client, key, len, options, on_call, (void *)id, out, err);
 }

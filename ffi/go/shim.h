@@ -4,9 +4,6 @@
 
 #include <syncguard.h>
 
-/* Beside the statuses: in line behind others, and nobody has asked the store. */
-#define SG_GO_IN_LINE 1000
-
 typedef struct {
   int32_t status;
   syncguard_error *err;
@@ -40,17 +37,6 @@ typedef struct {
   char lock_id_and_fence[22 + 15];
 } sg_go_granted;
 
-/* Where one in line stands, and for how long it may sleep. */
-typedef struct {
-  bool called, first;
-  int64_t delay_ms, lease_ms;
-} sg_go_stand;
-
-typedef struct {
-  int32_t max_retries;
-  int64_t acquire_timeout_ms;
-} sg_go_limits;
-
 typedef struct {
   int32_t status;
   syncguard_error *err;
@@ -77,9 +63,9 @@ typedef struct {
 
 void sg_go_client_hooks(syncguard_client_options *options, int hooks, uintptr_t id);
 void sg_go_guard_hooks(syncguard_lock_options *options, int hooks, uintptr_t id);
-syncguard_status sg_go_lock_or_wait(syncguard_client *client, const char *key, size_t len, const syncguard_lock_options *options, uintptr_t bell,
+syncguard_status sg_go_lock_or_wait(syncguard_client *client, const char *key, size_t len, const syncguard_lock_options *options, uintptr_t id,
                                     syncguard_guard **out, syncguard_waiter **place, syncguard_error **err);
-syncguard_status sg_go_waiter_new(syncguard_client *client, const char *key, size_t len, uintptr_t bell, syncguard_waiter **out,
-                                  syncguard_error **err);
+syncguard_status sg_go_waiter_new(syncguard_client *client, const char *key, size_t len, const syncguard_lock_options *options, uintptr_t id,
+                                  syncguard_waiter **out, syncguard_error **err);
 
 #endif

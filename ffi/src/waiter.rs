@@ -2,23 +2,31 @@
 
 use std::ffi::{c_char, c_void};
 use std::sync::Arc;
+use std::time::Duration;
 
-use rust_syncguard::{Turn, Waiter};
+use rust_syncguard::{Turn, Waiter, WaiterEvent, WaiterStep};
 
-use crate::boundary::{Opaque, UserData, boundary, dispose, give, invalid, quietly};
+use crate::boundary::{Opaque, UserData, boundary, dispose, give, invalid};
+use crate::cancel::{syncguard_cancel, token};
 use crate::client::syncguard_client;
 use crate::error::syncguard_error;
 use crate::guard::{Held, syncguard_guard};
 use crate::options::{Adopted, syncguard_lock_options};
 use crate::status::{LOCKED, OK, syncguard_status};
 
+/// The caller begins, its sleep is over, `wake` was called, or it has made an attempt.
+pub const SYNCGUARD_WAITER_WOKEN: i32 = 0;
+/// The caller does not want the lock any more.
+pub const SYNCGUARD_WAITER_CANCELLED: i32 = 1;
+/// The caller had no thread for the attempt that it was to make.
+pub const SYNCGUARD_WAITER_NO_THREAD: i32 = 2;
+
 /// A place in the line of a key, for callers that wait by themselves between single attempts: event loops, and languages with
 /// threads of their own. `syncguard_lock` does all of this for you.
-/// `syncguard_lock_or_wait` gives one if the lock is held or others came before. Try with `syncguard_waiter_try_lock` whenever it is
-/// called; also when your own delay (`syncguard_retry_delay_ms`) or the holder's lease (`syncguard_waiter_lease_ms`) has passed and
-/// it is first. Of many who come together one asks the store, and they are served in the order in which they came. Freeing it
-/// leaves the line and passes the turn on.
-/// Threads: any, also several at once.
+/// `syncguard_lock_or_wait` gives one if the lock is held or others came before. Ask `syncguard_waiter_next` what to do, do it, and
+/// ask again: it keeps the acquire timeout, the retries and the delays of the options. Of many that come together one asks the
+/// store, and they are served in the order in which they came. Freeing it leaves the line and passes the turn on.
+/// Threads: any, one at a time.
 pub struct syncguard_waiter {
     _opaque: [u8; 0],
 }
@@ -32,25 +40,25 @@ impl Opaque for syncguard_waiter {
 /// The body of a `syncguard_waiter`.
 pub(crate) struct InLine {
     waiter: Waiter,
-    /// After the waiter: the data is finalized when no call can come any more, and not from inside the line.
-    _user: Arc<UserData>,
+    /// The options' data, for the guard.
+    user: Arc<UserData>,
 }
 
-/// Takes the lock of a key if nobody of this client wants it and it is free, in one attempt; else joins the line, without asking the
-/// store if others came before.
+/// Takes the lock of a key, in one attempt, if no caller of this client waits for it and it is free; else joins the line, without
+/// contacting the store if others came before.
 ///
 /// @param key        as for `syncguard_lock`.
 /// @param key_len    its length in bytes, or `SYNCGUARD_NUL`.
-/// @param options    NULL for all defaults.
+/// @param options    NULL for all defaults. They hold for the whole wait and for the guard; `cancel` is for this call only.
 /// @param wake       called, on any thread, when the place becomes the first one and when the lock may have been freed, perhaps
 ///                   before this has returned. It must return at once and must not call anything here: write to a pipe or an eventfd.
 /// @param wake_data  what `wake` is called with. It must live until the place is freed, and `wake` may still be running then.
 /// @param out        gets the guard, which belongs to the caller and is freed with `syncguard_guard_free`, or NULL.
 /// @param place      gets the place, which belongs to the caller and is freed with `syncguard_waiter_free`, or NULL.
 /// @param err        NULL, or gets an error below zero.
-/// @return OK: one of the two is there, and the other is NULL; below zero as for `syncguard_try_lock`, and both are NULL. The
-/// options' `user_data` as there; with a place it was finalized.
-/// Threads: any. Blocks up to the operation timeout.
+/// @return OK: one of the two is there, and the other is NULL; below zero as for `syncguard_lock`, if the wait is over at once, and
+/// both are NULL. The options' `user_data` as there: the place keeps it for the guard, and it is finalized when both are freed.
+/// Threads: any. Blocks up to the larger of the acquire timeout and the operation timeout.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn syncguard_lock_or_wait(
     client: *mut syncguard_client,
@@ -76,134 +84,113 @@ pub unsafe extern "C" fn syncguard_lock_or_wait(
             .lock_or_wait(key, &options, woken.wake(wake))?
         {
             Turn::Held(guard) => out.set(give(Held::new(guard, user))),
-            Turn::InLine(waiter) => place.set(give(InLine {
-                waiter,
-                _user: woken,
-            })),
+            Turn::InLine(waiter) => place.set(give(InLine { waiter, user })),
         }
         Ok(OK)
     })
 }
 
-/// One attempt by a place in line. It is made also if the place is not the first, for a caller that must leave and has never asked.
-/// Does not free the place: do that once the lock is held.
-/// It ends by the larger of the options' `acquire_timeout_ms` and the operation timeout, counted from when the place was taken. If
-/// that is over, or nearly, it still gets 30 ms. A caller that waits longer than the default 5 s says so in the options; one that
-/// took the place by `syncguard_waiter_new` and waited before that gives a token of `syncguard_cancel_new_timeout` with the rest.
+/// Joins the line of a key without contacting the store: for a caller that has no thread for an attempt now. The rest is as for
+/// `syncguard_lock_or_wait`.
 ///
-/// @param options  NULL for all defaults.
-/// @param out      gets the guard, which belongs to the caller and is freed with `syncguard_guard_free`; NULL unless OK.
-/// @param err      NULL, or gets an error below zero.
-/// @return OK, it is held; LOCKED, somebody else holds it; below zero as for `syncguard_try_lock`; if less than half of an operation
-/// timeout was left and the store did not answer in it, the trouble that others in line met, or ACQUISITION_TIMEOUT if they were
-/// answered. The options' `user_data` as for `syncguard_try_lock`.
-/// Threads: any. Blocks up to the operation timeout.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn syncguard_waiter_try_lock(
-    waiter: *mut syncguard_waiter,
-    options: *const syncguard_lock_options,
-    out: *mut *mut syncguard_guard,
-    err: *mut *mut syncguard_error,
-) -> syncguard_status {
-    boundary(err, |call| {
-        let out = call.slot(out);
-        let adopted = Adopted::lock(call, options);
-        let (out, line) = (out?, call.handle(waiter)?);
-        let (options, user) = adopted.options(call)?;
-        let Some(guard) = line.waiter.try_lock(&options)? else {
-            return Ok(LOCKED);
-        };
-        out.set(give(Held::new(guard, user)));
-        Ok(OK)
-    })
-}
-
-/// How long until the lock that this place's last attempt met is free, if it is neither renewed nor released, in milliseconds,
-/// rounded up: nobody calls then.
-///
-/// @return milliseconds, 0 once they are over; -1 if no attempt met a holder, if the store did not tell, and for NULL.
-/// Threads: any. No I/O.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn syncguard_waiter_lease_ms(waiter: *const syncguard_waiter) -> i64 {
-    quietly(-1, |call| {
-        let left = call
-            .handle(waiter)
-            .ok()
-            .and_then(|line| line.waiter.lease_left());
-        left.map_or(-1, |left| {
-            i64::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX)
-        })
-    })
-}
-
-/// Joins the line of those who wait for a key with this client, after an attempt found it held, without blocking; the store is
-/// asked to call at once. `syncguard_lock_or_wait` makes fewer requests.
-///
-/// @param key             as for `syncguard_lock`.
-/// @param key_len         its length in bytes, or `SYNCGUARD_NUL`.
-/// @param wake            called, on any thread, when the place becomes the first one and when the lock may have been freed. It
-///                        must return at once and must not call anything here: write to a pipe or an eventfd.
-/// @param user_data       what `wake` is called with; the library's from now on, whatever the status.
-/// @param user_data_free  NULL, or called exactly once, on any thread, when no call can come any more. It must not call anything
-///                        here either.
-/// @param out             gets the place, which belongs to the caller and is freed with `syncguard_waiter_free`; NULL unless OK.
-/// @param err             NULL, or gets an error below zero.
-/// @return OK; INVALID_ARGUMENT for NULL or a bad key; INTERNAL in a forked child.
+/// @param key        as for `syncguard_lock`.
+/// @param key_len    its length in bytes, or `SYNCGUARD_NUL`.
+/// @param options    as for `syncguard_lock_or_wait`.
+/// @param wake       as there.
+/// @param wake_data  as there.
+/// @param out        gets the place, which belongs to the caller and is freed with `syncguard_waiter_free`; NULL unless OK.
+/// @param err        NULL, or gets an error below zero.
+/// @return OK; INVALID_ARGUMENT for NULL, a bad key or a bad option; ABORTED, the token was triggered; INTERNAL in a forked child.
+/// The options' `user_data` as for `syncguard_lock_or_wait`.
 /// Threads: any. Does not wait.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn syncguard_waiter_new(
     client: *mut syncguard_client,
     key: *const c_char,
     key_len: usize,
+    options: *const syncguard_lock_options,
     wake: Option<unsafe extern "C" fn(user_data: *mut c_void)>,
-    user_data: *mut c_void,
-    user_data_free: Option<unsafe extern "C" fn(user_data: *mut c_void)>,
+    wake_data: *mut c_void,
     out: *mut *mut syncguard_waiter,
     err: *mut *mut syncguard_error,
 ) -> syncguard_status {
     boundary(err, |call| {
-        let user = UserData::adopt(user_data, user_data_free);
-        let (out, opened) = (call.slot(out)?, call.handle(client)?);
+        let out = call.slot(out);
+        let adopted = Adopted::lock(call, options);
+        let (out, opened) = (out?, call.handle(client)?);
         let wake = wake.ok_or_else(|| invalid("wake is NULL"))?;
         let key = call.text("key", key, key_len)?;
-        let waiter = opened.client.waiter(key, user.wake(wake))?;
-        out.set(give(InLine {
-            waiter,
-            _user: user,
-        }));
+        let (options, user) = adopted.options(call)?;
+        let woken = UserData::adopt(wake_data, None);
+        let waiter = opened.client.waiter(key, &options, woken.wake(wake))?;
+        out.set(give(InLine { waiter, user }));
         Ok(OK)
     })
 }
 
-/// Whether an attempt is worth making now: this one is first in line and the lock may have been freed. False for NULL.
-/// Threads: any. No I/O.
+/// What to do next. Ask at the beginning, when a sleep is over or `wake` was called, and after each attempt.
+///
+/// @param event  one of the `SYNCGUARD_WAITER_` numbers: why you ask.
+/// @param ms     gets a time in milliseconds, rounded up; written for OK and LOCKED.
+/// @param err    NULL, or gets an error below zero.
+/// @return OK: call `syncguard_waiter_try_lock` now; the attempt ends by itself within `ms` from now. LOCKED: ask again after `ms`,
+/// or as soon as `wake` is called. Below zero: the wait is over, so free the place; ACQUISITION_TIMEOUT and the rest as for
+/// `syncguard_lock`, ABORTED after `SYNCGUARD_WAITER_CANCELLED`; INVALID_ARGUMENT for NULL, for an unknown event, during an attempt,
+/// and for a wait that has ended before.
+/// Threads: any, one at a time. No I/O; does not wait.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn syncguard_waiter_is_called(waiter: *const syncguard_waiter) -> bool {
-    quietly(false, |call| {
-        call.handle(waiter)
-            .is_ok_and(|line| line.waiter.is_called())
+pub unsafe extern "C" fn syncguard_waiter_next(
+    waiter: *mut syncguard_waiter,
+    event: i32,
+    ms: *mut i64,
+    err: *mut *mut syncguard_error,
+) -> syncguard_status {
+    boundary(err, |call| {
+        let (ms, line) = (call.out("ms", ms)?, call.handle(waiter)?);
+        let event = match event {
+            SYNCGUARD_WAITER_WOKEN => WaiterEvent::Woken,
+            SYNCGUARD_WAITER_CANCELLED => WaiterEvent::Cancelled,
+            SYNCGUARD_WAITER_NO_THREAD => WaiterEvent::NoThread,
+            _ => return Err(invalid("event is none of SYNCGUARD_WAITER_*")),
+        };
+        let (status, time) = match line.waiter.next(event) {
+            WaiterStep::Try { within, .. } => (OK, within),
+            WaiterStep::Sleep(time) => (LOCKED, time),
+            WaiterStep::GiveUp(error) => return Err(error),
+            _ => (LOCKED, Duration::ZERO),
+        };
+        ms.set(i64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX));
+        Ok(status)
     })
 }
 
-/// Whether it is this one's turn to ask the store for all who wait in this process. False for NULL.
-/// Threads: any. No I/O.
+/// Makes the attempt that `syncguard_waiter_next` called for; without that it makes one only if one is due. Does not free the place:
+/// do that once the lock is held.
+///
+/// @param cancel  NULL, or ends the attempt, and with it the wait.
+/// @param out     gets the guard, which belongs to the caller and is freed with `syncguard_guard_free`; NULL unless OK.
+/// @param err     NULL, or gets an error below zero.
+/// @return OK, it is held; LOCKED, it is not, and `syncguard_waiter_next` says what to do; below zero, the wait is over, as there. If
+/// less than half of an operation timeout was left and the store did not answer in it: the trouble that others in line met, or
+/// ACQUISITION_TIMEOUT if they were answered.
+/// Threads: any, one at a time. Blocks up to the larger of the acquire timeout and the operation timeout, counted from when the wait
+/// began, or 30 ms if that is over.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn syncguard_waiter_is_first(waiter: *const syncguard_waiter) -> bool {
-    quietly(false, |call| {
-        call.handle(waiter).is_ok_and(|line| line.waiter.is_first())
+pub unsafe extern "C" fn syncguard_waiter_try_lock(
+    waiter: *mut syncguard_waiter,
+    cancel: *mut syncguard_cancel,
+    out: *mut *mut syncguard_guard,
+    err: *mut *mut syncguard_error,
+) -> syncguard_status {
+    boundary(err, |call| {
+        let (out, line) = (call.slot(out)?, call.handle(waiter)?);
+        let cancel = token(call, cancel)?;
+        let Some(guard) = line.waiter.try_lock(cancel.as_ref())? else {
+            return Ok(LOCKED);
+        };
+        out.set(give(Held::new(guard, Arc::clone(&line.user))));
+        Ok(OK)
     })
-}
-
-/// Says that an attempt is about to be made by other means than `syncguard_waiter_try_lock`: what is freed from here on calls again.
-/// NULL is fine.
-/// Threads: any. Does not wait.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn syncguard_waiter_begin_attempt(waiter: *mut syncguard_waiter) {
-    quietly((), |call| {
-        if let Ok(line) = call.handle(waiter) {
-            line.waiter.begin_attempt();
-        }
-    });
 }
 
 /// Leaves the line, passes the turn on, and frees the place. NULL is fine. `wake` may still be running on another thread.
@@ -211,31 +198,4 @@ pub unsafe extern "C" fn syncguard_waiter_begin_attempt(waiter: *mut syncguard_w
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn syncguard_waiter_free(waiter: *mut syncguard_waiter) {
     dispose(waiter);
-}
-
-/// Whether somebody waits for a key with this client: who comes now should join the line. No I/O.
-///
-/// @param key      as for `syncguard_lock`.
-/// @param key_len  its length in bytes, or `SYNCGUARD_NUL`.
-/// @param out      gets the answer; written if OK.
-/// @param err      NULL, or gets an error below zero.
-/// @return OK; INVALID_ARGUMENT for NULL or a bad key; INTERNAL in a forked child.
-/// Threads: any.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn syncguard_is_waited_for(
-    client: *mut syncguard_client,
-    key: *const c_char,
-    key_len: usize,
-    out: *mut bool,
-    err: *mut *mut syncguard_error,
-) -> syncguard_status {
-    boundary(err, |call| {
-        let (opened, out) = (call.handle(client)?, call.out("out", out)?);
-        out.set(
-            opened
-                .client
-                .is_waited_for(call.text("key", key, key_len)?)?,
-        );
-        Ok(OK)
-    })
 }

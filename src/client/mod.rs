@@ -16,19 +16,20 @@ use crate::callbacks::Hooks;
 use crate::cancel::{CancelToken, deadline_after, deadline_from};
 use crate::diagnostics::StoredLock;
 use crate::ending::InUse;
-use crate::error::{ErrorCode, LockError};
+use crate::error::LockError;
 use crate::guard::{Bounds, Guard, Held, LateAcquire};
 use crate::key::Key;
-use crate::lease::{Holder, LockId, Ttl, WARN_FENCE};
+use crate::lease::{LockId, Ttl, WARN_FENCE};
 use crate::lifecycle::{Lease, Lifecycle};
 use crate::open::ClientOptions;
 use crate::options::{Checked as CheckedOptions, LockOptions};
+use crate::policy::LAST_CHANCE;
 use crate::process::Owner;
-use crate::queue::{Known, Place, Queue};
+use crate::queue::Queue;
 use crate::runtime::Runtime;
 use crate::telemetry::Telemetry;
 use crate::undo::Undo;
-use crate::wait::{Flight, Granted, LAST_CHANCE, Share, Wait, last_of};
+use crate::wait::{Flight, Granted, Target, Wait};
 use crate::waiter::{Turn, Waiter};
 
 /// At most one clean-up per this time, however often `is_locked` is asked.
@@ -70,12 +71,6 @@ pub struct Checked {
     pub warnings: Vec<String>,
     /// How many of them `on_warning`, or stderr, had not taken when the operation timeout was over.
     pub undelivered: usize,
-}
-
-/// What one attempt came to.
-pub(crate) enum Tried {
-    Granted(Guard),
-    Locked(Option<Holder>),
 }
 
 struct Inner {
@@ -187,9 +182,15 @@ impl Client {
     pub fn lock_with(&self, key: &str, options: &LockOptions) -> Result<Guard, LockError> {
         self.refuse_inherited()?;
         let (key, checked) = (Key::new(key)?, options.checked()?);
-        let wait = Wait::new(self, &key, &checked, options.cancel_token())?;
+        let cancel = options.cancel_token();
+        let at = Target {
+            client: self,
+            key: &key,
+            cancel,
+        };
+        let wait = Wait::new(at, &checked, cancel.and_then(CancelToken::deadline))?;
         let last = wait.last();
-        let granted = wait.run()?;
+        let granted = wait.run(at)?;
         self.guard(key, granted, last, &checked, options)
     }
 
@@ -211,80 +212,58 @@ impl Client {
         options: &LockOptions,
     ) -> Result<Option<Guard>, LockError> {
         self.refuse_inherited()?;
-        match self.try_once(Key::new(key)?, options, Instant::now(), None)? {
-            Tried::Granted(guard) => Ok(Some(guard)),
-            Tried::Locked(_) => Ok(None),
-        }
-    }
-
-    /// One attempt, and who holds the lock. It has the operation timeout from `begun`; or, from a place in line that was taken
-    /// then, what is left of the whole wait.
-    pub(crate) fn try_once(
-        &self,
-        key: Key,
-        options: &LockOptions,
-        begun: Instant,
-        place: Option<&Place>,
-    ) -> Result<Tried, LockError> {
-        let checked = options.checked()?;
-        let mut flight = Flight::new(self, &key, checked.ttl, options.cancel_token())?;
-        let bounds = &self.inner.bounds;
-        let share = match place {
-            None => Share::whole(begun, deadline_from(begun, bounds.operation)),
-            Some(_) => Share::left(Instant::now(), last_of(begun, &checked, bounds), bounds),
+        let (key, checked) = (Key::new(key)?, options.checked()?);
+        let at = Target {
+            client: self,
+            key: &key,
+            cancel: options.cancel_token(),
         };
-        let answer = flight.attempt(share.start, share.limit);
-        match answer {
+        let mut flight = Flight::new(at, checked.ttl)?;
+        let begun = Instant::now();
+        let limit = deadline_from(begun, self.inner.bounds.operation);
+        match flight.attempt(at, begun, limit) {
             Ok(AcquireOutcome::Acquired(grant)) => {
                 self.inner.queue.granted(&key);
                 let granted = flight.granted(grant);
-                let guard = self.guard(key, granted, share.limit, &checked, options)?;
-                Ok(Tried::Granted(guard))
+                self.guard(key, granted, limit, &checked, options).map(Some)
             }
-            Ok(AcquireOutcome::Locked(holder)) => {
-                place.inspect(|place| place.note(None));
-                Ok(Tried::Locked(holder))
-            }
+            Ok(AcquireOutcome::Locked(_)) => Ok(None),
             Err(error) => {
-                flight.undo();
-                let error = match place {
-                    Some(place) if share.excuses(&error) => out_of_time(place, error),
-                    _ => {
-                        place.inspect(|place| place.note(Some(&error)));
-                        error
-                    }
-                };
+                flight.undo(at);
                 Err(error.for_key(&key))
             }
         }
     }
 
-    /// Joins the line of those who wait for `key` here, without blocking: `wake` is called, on whatever thread, when the place
-    /// becomes the first one and when the lock may have been freed. It must not block; if it panics, the panic goes no further.
-    /// See [`Waiter`].
+    /// Joins the line of those who wait for `key` here, without blocking and without contacting the store: for a caller that cannot
+    /// make an attempt now. The rest is as in [`lock_or_wait`](Self::lock_or_wait).
     ///
     /// # Errors
-    /// `InvalidArgument` for a bad key.
+    /// `InvalidArgument` for a bad key or option.
     pub fn waiter(
         &self,
         key: &str,
+        options: &LockOptions,
         wake: impl Fn() + Send + Sync + 'static,
     ) -> Result<Waiter, LockError> {
-        Waiter::new(self, key, wake)
+        Waiter::join(self, key, options, wake)
     }
 
-    /// Takes the lock of `key` if nobody of this client wants it and it is free, in one attempt; else a place in line, with
-    /// `wake` as in [`waiter`](Self::waiter). Who finds others does not ask the store. See [`Waiter`].
+    /// Takes the lock of `key`, in one attempt, if no local waiter exists and it is free; else a place in line, for a caller that
+    /// waits by itself. A caller that finds others in line does not contact the store. See [`Waiter`].
+    ///
+    /// `wake` is called, on any thread, when the place becomes the first one and when the lock may have been freed. It must not
+    /// block; if it panics, the panic goes no further. The options' token ends this call only.
     ///
     /// # Errors
-    /// As [`try_lock_with`](Self::try_lock_with).
+    /// As [`lock_with`](Self::lock_with), for what ends the wait at once.
     pub fn lock_or_wait(
         &self,
         key: &str,
         options: &LockOptions,
         wake: impl Fn() + Send + Sync + 'static,
     ) -> Result<Turn, LockError> {
-        Waiter::turn(self, key, options, wake)
+        Waiter::enter(self, key, options, wake)
     }
 
     /// Whether somebody of this client waits for `key`: who comes now should join the line. No I/O.
@@ -332,7 +311,7 @@ impl Client {
         Ok(result)
     }
 
-    fn guard(
+    pub(crate) fn guard(
         &self,
         key: Key,
         granted: Granted,
@@ -551,19 +530,6 @@ impl Client {
                 key.hash()
             ));
         }
-    }
-}
-
-/// The error of a place whose time was over before the store answered: the trouble that the line knows of, if it does.
-fn out_of_time(place: &Place, error: LockError) -> LockError {
-    match place.known() {
-        Some(Known::Trouble(theirs)) => theirs,
-        Some(Known::Answered) => LockError::new(
-            ErrorCode::AcquisitionTimeout,
-            "the lock was held by somebody else until the wait was over; a caller that waits longer sets acquire_timeout",
-        )
-        .nothing_applied(),
-        None => error,
     }
 }
 

@@ -1,34 +1,34 @@
-//! [`Waiter`]: a place in line for callers whose threads must not block.
+//! [`Waiter`]: a place in line for callers whose threads must not block. It drives the same policy as the blocking loop.
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::callbacks::guarded;
-use crate::client::{Client, Tried};
+use crate::cancel::CancelToken;
+use crate::client::Client;
 use crate::error::LockError;
 use crate::guard::Guard;
 use crate::key::Key;
-use crate::lease::Holder;
-use crate::options::LockOptions;
+use crate::options::{Checked, LockOptions};
+use crate::policy::WaitAction;
 use crate::queue::Place;
 use crate::sync::Mutex;
+use crate::wait::{Entered, Target, Wait, WaiterEvent};
 use crate::wake::Wake;
 
 /// A place in the line of a key, for callers that wait by themselves between single attempts: bindings to languages with
 /// their own threads. [`Client::lock`] does all of this for you.
 ///
-/// [`Client::lock_or_wait`] gives one if the lock is held or others came before. [Try](Self::try_lock) whenever it is
-/// [called](Self::is_called); also when your own delay ([`LockOptions::delay_after`]) or the [holder's lease](Self::lease_left)
-/// is over and it [is first](Self::is_first). Of many who come together one asks the store, and they are served in the order in
-/// which they came. Dropping it leaves the line and passes the turn on.
+/// [`Client::lock_or_wait`] gives one if the lock is held or others came before. Ask [`next`](Self::next) what to do, do it, and ask
+/// again: it keeps the acquire timeout, the retries and the delays of the options. Of many that come together one asks the store,
+/// and they are served in the order in which they came. Dropping it leaves the line and passes the turn on.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
 /// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
 /// use std::time::Duration;
-/// use syncguard::{LockOptions, Turn};
+/// use syncguard::{LockOptions, Turn, WaiterEvent, WaiterStep};
 ///
 /// let options = LockOptions::new().acquire_timeout(Duration::from_secs(60));
 /// let held = client.lock("k")?;
@@ -38,12 +38,15 @@ use crate::wake::Wake;
 /// };
 /// drop(held);
 /// let guard = loop {
-///     if waiter.is_called()
-///         && let Some(guard) = waiter.try_lock(&options)?
-///     {
-///         break guard;
+///     match waiter.next(WaiterEvent::Woken) {
+///         WaiterStep::Try { .. } => {
+///             if let Some(guard) = waiter.try_lock(None)? {
+///                 break guard;
+///             }
+///         }
+///         WaiterStep::Sleep(time) => drop(woken.recv_timeout(time)),
+///         WaiterStep::GiveUp(error) => return Err(error.into()),
 ///     }
-///     woken.recv()?;
 /// };
 /// assert_eq!(guard.fence().get(), 2);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -52,12 +55,9 @@ use crate::wake::Wake;
 pub struct Waiter {
     place: Place,
     client: Client,
-    /// When the caller began to wait: its attempts end by what the options say of waiting, from then.
-    begun: Instant,
-    /// When the lock is free that the last attempt met, if its holder has died.
-    lease: Mutex<Option<Instant>>,
-    /// The last attempt got no answer: whether the lock is free is for the next in line to find out.
-    unanswered: AtomicBool,
+    options: Box<(LockOptions, Checked)>,
+    /// `None` while an attempt is under way.
+    wait: Mutex<Option<Box<Wait>>>,
 }
 
 /// What [`Client::lock_or_wait`] came to.
@@ -66,135 +66,153 @@ pub struct Waiter {
 pub enum Turn {
     /// The lock is held.
     Held(Guard),
-    /// Somebody else holds it, or others of this client came before.
+    /// Somebody else holds it, others of this client came before, or the store is in trouble that may pass.
     InLine(Waiter),
 }
 
+/// What the caller of a [`Waiter`] does next.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum WaiterStep {
+    /// Call [`Waiter::try_lock`] now.
+    #[non_exhaustive]
+    Try {
+        /// The attempt ends by itself within this time, counted from now.
+        within: Duration,
+    },
+    /// Ask again after this time, or when `wake` is called.
+    Sleep(Duration),
+    /// The wait is over, with this error. Drop the waiter.
+    GiveUp(LockError),
+}
+
 impl Waiter {
-    pub(crate) fn new(
+    pub(crate) fn join(
         client: &Client,
         key: &str,
+        options: &LockOptions,
         wake: impl Fn() + Send + Sync + 'static,
     ) -> Result<Self, LockError> {
         client.refuse_inherited()?;
-        let place = client
-            .queue()
-            .join(&Key::new(key)?, Arc::new(Callback(wake)));
-        let waiter = Self::at(place, client, Instant::now());
-        waiter.listen();
-        Ok(waiter)
+        let (key, checked) = (Key::new(key)?, options.checked()?);
+        let at = target(client, &key, options.cancel_token());
+        let mut wait = Wait::new(at, &checked, None)?;
+        let place = wait.join(at, Arc::new(Callback(wake)));
+        Ok(Self::at(place, client, options, checked, wait))
     }
 
-    /// Who finds nobody tries; who finds others joins them without asking the store.
-    pub(crate) fn turn(
+    pub(crate) fn enter(
         client: &Client,
         key: &str,
         options: &LockOptions,
         wake: impl Fn() + Send + Sync + 'static,
     ) -> Result<Turn, LockError> {
         client.refuse_inherited()?;
-        let begun = Instant::now();
-        let (key, queue) = (Key::new(key)?, client.queue());
-        let Some(entry) = queue.enter(&key) else {
-            options.checked()?;
-            let place = queue.join(&key, Arc::new(Callback(wake)));
-            return Ok(Turn::InLine(Self::at(place, client, begun)));
-        };
-        let tried = client.try_once(key.clone(), options, begun, None);
-        match tried.inspect_err(|error| queue.note(&key, Some(error)))? {
-            Tried::Granted(guard) => {
-                entry.granted();
-                Ok(Turn::Held(guard))
-            }
-            Tried::Locked(holder) => {
-                let place = entry.into_place(Arc::new(Callback(wake)));
-                let waiter = Self::at(place, client, begun);
-                waiter.place.note(None);
-                waiter.met(holder);
-                Ok(Turn::InLine(waiter))
-            }
+        let (key, checked) = (Key::new(key)?, options.checked()?);
+        let at = target(client, &key, options.cancel_token());
+        let mut wait = Wait::new(at, &checked, None)?;
+        let last = wait.last();
+        match wait.enter(at, || Arc::new(Callback(wake)))? {
+            Entered::Granted(granted) => client
+                .guard(key, granted, last, &checked, options)
+                .map(Turn::Held),
+            Entered::InLine(place) => Ok(Turn::InLine(Self::at(
+                place, client, options, checked, wait,
+            ))),
         }
     }
 
-    fn at(place: Place, client: &Client, begun: Instant) -> Self {
+    fn at(
+        place: Place,
+        client: &Client,
+        options: &LockOptions,
+        checked: Checked,
+        wait: Wait,
+    ) -> Self {
         Self {
             place,
             client: client.clone(),
-            begun,
-            lease: Mutex::new(None),
-            unanswered: AtomicBool::new(false),
+            options: Box::new((options.clone(), checked)),
+            wait: Mutex::new(Some(Box::new(wait))),
         }
     }
 
-    /// An attempt met a holder.
-    fn met(&self, holder: Option<Holder>) {
-        let left = holder.and_then(|holder| holder.patience());
-        *self.lease.lock() = left.and_then(|left| Instant::now().checked_add(left));
-        self.listen();
-    }
-
-    /// One attempt; `None` if somebody holds the lock. Says [`begin_attempt`](Self::begin_attempt) itself. It asks the store
-    /// also if this one is not first: a caller that leaves without ever having been first may do that once.
+    /// What to do next. No I/O; does not block.
     ///
-    /// It ends by the larger of the options' acquire timeout and the operation timeout, counted from when the place was taken.
-    /// If that is over, or nearly, it still gets 30 ms. A caller that waits longer than the default 5 s says so with
-    /// [`acquire_timeout`](LockOptions::acquire_timeout).
-    ///
-    /// # Errors
-    /// As [`Client::try_lock_with`]. If less than half of an operation timeout was left and the store did not answer in it:
-    /// the trouble that others in line met, or `AcquisitionTimeout` if they were answered. The place stays.
-    pub fn try_lock(&self, options: &LockOptions) -> Result<Option<Guard>, LockError> {
-        self.client.refuse_inherited()?;
-        if self.place.is_first() {
-            self.place.begin_attempt();
+    /// A wait that is over stays over: after [`WaiterStep::GiveUp`] and after a grant there is nothing more to ask for.
+    pub fn next(&self, event: WaiterEvent) -> WaiterStep {
+        if let Err(error) = self.client.refuse_inherited() {
+            return WaiterStep::GiveUp(error);
         }
-        self.unanswered.store(true, Ordering::Relaxed);
-        // Without an answer nothing is known of it any more, and a store in trouble is given its time.
-        *self.lease.lock() = None;
-        let key = self.place.key().clone();
-        let tried = self
-            .client
-            .try_once(key, options, self.begun, Some(&self.place))?;
-        self.unanswered.store(false, Ordering::Relaxed);
-        match tried {
-            Tried::Granted(guard) => Ok(Some(guard)),
-            Tried::Locked(holder) => {
-                self.met(holder);
-                Ok(None)
+        let mut slot = self.wait.lock();
+        let Some(wait) = slot.as_mut() else {
+            return WaiterStep::GiveUp(under_way());
+        };
+        let left = |until: Instant| until.saturating_duration_since(Instant::now());
+        match wait.next(&self.place, event) {
+            WaitAction::Try { until } => WaiterStep::Try {
+                within: left(until),
+            },
+            WaitAction::SleepUntil(until) => WaiterStep::Sleep(left(until)),
+            WaitAction::GiveUp(_) | WaitAction::Done => {
+                WaiterStep::GiveUp(wait.over(self.target(None)))
             }
         }
     }
 
-    /// How long until the lock that the last attempt met is free, if it is neither renewed nor released: nobody calls then.
-    /// Zero once that time is over; `None` if no attempt met a holder, or the store did not tell.
-    pub fn lease_left(&self) -> Option<Duration> {
-        let ends = (*self.lease.lock())?;
-        Some(ends.saturating_duration_since(Instant::now()))
+    /// Makes the attempt that [`next`](Self::next) calls for; `None` if that is none, or if it was not granted and the wait goes on.
+    /// `cancel` ends the attempt, and with it the wait.
+    ///
+    /// It ends by the larger of the acquire timeout and the operation timeout, counted from when the wait began. A caller that was
+    /// never first in line, and whose time is over, still gets one attempt of 30 ms.
+    ///
+    /// # Errors
+    /// What the wait ends with, as [`Client::lock_with`]. If less than half of an operation timeout was left and the store did not
+    /// answer in it: the trouble that others in line met, or `AcquisitionTimeout` if they were answered. `InvalidArgument` while
+    /// another thread is in here.
+    pub fn try_lock(&self, cancel: Option<&CancelToken>) -> Result<Option<Guard>, LockError> {
+        self.client.refuse_inherited()?;
+        let taken = self.wait.lock().take();
+        let mut wait = taken.ok_or_else(under_way)?;
+        let tried = self.attempt(&mut wait, cancel);
+        *self.wait.lock() = Some(wait);
+        tried
+    }
+
+    fn attempt(
+        &self,
+        wait: &mut Wait,
+        cancel: Option<&CancelToken>,
+    ) -> Result<Option<Guard>, LockError> {
+        let at = self.target(cancel);
+        if let WaitAction::Try { .. } = wait.next(&self.place, WaiterEvent::Woken)
+            && let Some(granted) = wait.attempt(at, Some(&self.place))
+        {
+            let key = self.place.key().clone();
+            let (options, checked) = &*self.options;
+            return self
+                .client
+                .guard(key, granted, wait.last(), checked, options)
+                .map(Some);
+        }
+        match wait.action() {
+            WaitAction::GiveUp(_) | WaitAction::Done => Err(wait.over(at)),
+            WaitAction::Try { .. } | WaitAction::SleepUntil(_) => Ok(None),
+        }
     }
 
     /// Whether an attempt is worth making now: this one is first in line and the lock may have been freed.
     pub fn is_called(&self) -> bool {
-        self.is_here() && self.place.is_called()
+        self.is_here() && self.place.standing().called
     }
 
     /// Whether it is this one's turn to ask the store for all who wait here.
     pub fn is_first(&self) -> bool {
-        self.is_here() && self.place.is_first()
+        self.is_here() && self.place.standing().first
     }
 
-    /// Says that an attempt is about to be made elsewhere: what is freed from here on calls again.
-    pub fn begin_attempt(&self) {
-        if self.is_here() {
-            self.place.begin_attempt();
-            self.listen();
-        }
-    }
-
-    /// The first in line has the store call, for all.
-    fn listen(&self) {
-        if self.place.is_first() {
-            self.place.watch(self.client.backend());
-        }
+    fn target<'a>(&'a self, cancel: Option<&'a CancelToken>) -> Target<'a> {
+        target(&self.client, self.place.key(), cancel)
     }
 
     /// False in a forked child, where the line's mutex may be locked for ever.
@@ -205,8 +223,11 @@ impl Waiter {
 
 impl Drop for Waiter {
     fn drop(&mut self) {
-        if *self.unanswered.get_mut() && self.is_here() {
-            self.client.queue().freed(self.place.key());
+        if !self.is_here() {
+            return;
+        }
+        if let Some(mut wait) = self.wait.lock().take() {
+            wait.leave(self.target(None));
         }
     }
 }
@@ -217,10 +238,22 @@ impl fmt::Debug for Waiter {
     }
 }
 
+fn target<'a>(client: &'a Client, key: &'a Key, cancel: Option<&'a CancelToken>) -> Target<'a> {
+    Target {
+        client,
+        key,
+        cancel,
+    }
+}
+
+fn under_way() -> LockError {
+    LockError::invalid("another thread makes an attempt with this waiter: one call at a time")
+}
+
 struct Callback<F>(F);
 
 impl<F: Fn() + Send + Sync> Wake for Callback<F> {
-    /// Called in the middle of somebody else's release, and by threads that serve all who wait: a panic ends here.
+    /// Called in the middle of another caller's release, and by threads that serve all who wait: a panic ends here.
     fn wake(&self) {
         guarded(&self.0);
     }

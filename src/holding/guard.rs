@@ -23,12 +23,12 @@ use crate::key::Key;
 use crate::lease::{Acquired, Fence, LockId, Ttl};
 use crate::lifecycle::{Leave, Lifecycle, Ring, Turn};
 use crate::options::{OnLost, OnReleaseError};
+use crate::policy::LAST_CHANCE;
 use crate::process::Owner;
 use crate::queue::Queue;
 use crate::runtime::Runtime;
 use crate::timer::{Alarm, Ticket};
 use crate::undo::Undo;
-use crate::wait::LAST_CHANCE;
 use crate::wake::{Wake, WakeFd};
 
 /// How soon a heartbeat that could not be started is tried again.

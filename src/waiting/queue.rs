@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::backend::{Backend, Watch};
 use crate::error::LockError;
 use crate::key::Key;
+use crate::policy::Standing;
 use crate::process::Owner;
 use crate::sync::Mutex;
 use crate::wake::Wake;
@@ -283,27 +284,22 @@ impl Place {
         &self.key
     }
 
-    /// Whether it is this one's turn to compete.
-    pub(crate) fn is_first(&self) -> bool {
-        self.queue
-            .lines
-            .lock()
-            .get(&self.key)
-            .is_some_and(|line| line.is_first(self.id))
+    /// Whether it is first in line, and whether the lock may have been freed since the last attempt.
+    pub(crate) fn standing(&self) -> Standing {
+        let lines = self.queue.lines.lock();
+        let line = lines.get(&self.key).filter(|line| line.is_first(self.id));
+        Standing {
+            first: line.is_some(),
+            called: line.is_some_and(|line| line.freed != line.seen),
+        }
     }
 
-    /// Whether it is first in line and the lock may have been freed since the last attempt.
-    pub(crate) fn is_called(&self) -> bool {
-        self.queue
-            .lines
-            .lock()
-            .get(&self.key)
-            .is_some_and(|line| line.is_first(self.id) && line.freed != line.seen)
-    }
-
-    /// An attempt begins: what is freed from here on calls again.
+    /// An attempt begins. If it is the first one's, what is freed from here on calls again; a call that came before belongs to
+    /// the first one, also if another place asks.
     pub(crate) fn begin_attempt(&self) {
-        if let Some(line) = self.queue.lines.lock().get_mut(&self.key) {
+        if let Some(line) = self.queue.lines.lock().get_mut(&self.key)
+            && line.is_first(self.id)
+        {
             line.seen = line.freed;
         }
     }
@@ -327,14 +323,14 @@ impl Place {
         })
     }
 
-    /// Has the store call the line, if it can and nobody has asked it yet. It calls once when it begins to listen: what was
-    /// freed before that is found by the attempt that follows.
+    /// Has the store call the line, if this place is the first, the store can, and it was not asked yet. It calls once when it
+    /// begins to listen: what was freed before that is found by the attempt that follows.
     pub(crate) fn watch(&self, store: &dyn Backend) {
         {
             let mut lines = self.queue.lines.lock();
             let Some(line) = lines
                 .get_mut(&self.key)
-                .filter(|l| matches!(l.watch, Watching::No))
+                .filter(|l| matches!(l.watch, Watching::No) && l.is_first(self.id))
             else {
                 return;
             };
@@ -414,16 +410,16 @@ mod tests {
         let first = queue.join(&key, a.clone());
         let second = queue.join(&key, b.clone());
         assert!(
-            first.is_called() && !second.is_called(),
+            first.standing().called && !second.standing().called,
             "what was freed before the line was there"
         );
         first.begin_attempt();
-        assert!(!first.is_called());
+        assert!(!first.standing().called);
         queue.freed(&key);
-        assert!(first.is_called() && rung(&a) == 1 && rung(&b) == 0);
+        assert!(first.standing().called && rung(&a) == 1 && rung(&b) == 0);
         drop(first);
         assert!(
-            second.is_first() && second.is_called() && rung(&b) == 1,
+            second.standing().first && second.standing().called && rung(&b) == 1,
             "a call that was not answered is passed on"
         );
         second.begin_attempt();
@@ -441,7 +437,7 @@ mod tests {
         drop(places.remove(1));
         assert_eq!(rung(&bells[2]), 0);
         drop(places.remove(0));
-        assert!(places[0].is_first() && !places[0].is_called() && rung(&bells[2]) == 1);
+        assert!(places[0].standing().first && !places[0].standing().called && rung(&bells[2]) == 1);
     }
 
     #[test]
@@ -452,26 +448,26 @@ mod tests {
         assert!(queue.enter(&key).is_none());
         let second = bell();
         let place = queue.join(&key, second.clone());
-        assert!(!place.is_first());
+        assert!(!place.standing().first);
         entry.granted();
         assert!(
-            place.is_first() && !place.is_called() && rung(&second) == 1,
+            place.standing().first && !place.standing().called && rung(&second) == 1,
             "the holder's release will call"
         );
         queue.freed(&key);
-        assert!(place.is_called());
+        assert!(place.standing().called);
         drop(place);
         // One that failed calls whoever came meanwhile; one that was not granted stands before them.
         let entry = queue.enter(&key).expect("nobody else");
         let third = bell();
         let place = queue.join(&key, third.clone());
         drop(entry);
-        assert!(place.is_called() && rung(&third) == 1);
+        assert!(place.standing().called && rung(&third) == 1);
         drop(place);
         let entry = queue.enter(&key).expect("nobody else");
         let place = queue.join(&key, bell());
         let first = entry.into_place(bell());
-        assert!(first.is_first() && first.is_called() && !place.is_first());
+        assert!(first.standing().first && first.standing().called && !place.standing().first);
         drop((first, place));
         assert!(queue.lines.lock().is_empty() && !queue.is_waited_for(&key));
     }
@@ -503,17 +499,17 @@ mod tests {
         first.begin_attempt();
         // The attempt made upon it came too early.
         let before = queue.releasing(&key);
-        assert!(first.is_called());
+        assert!(first.standing().called);
         first.begin_attempt();
         queue.released(&key, Some(before));
-        assert!(first.is_called());
+        assert!(first.standing().called);
         // It came in time, and its answer before the release's.
         let before = queue.releasing(&key);
         first.begin_attempt();
         first.granted();
         drop(first);
         queue.released(&key, Some(before));
-        assert!(second.is_first() && !second.is_called());
+        assert!(second.standing().first && !second.standing().called);
         // Or after it.
         let before = queue.releasing(&key);
         second.begin_attempt();
@@ -521,13 +517,13 @@ mod tests {
         let third = queue.join(&key, bell());
         second.granted();
         drop(second);
-        assert!(third.is_first() && !third.is_called());
+        assert!(third.standing().first && !third.standing().called);
         // Who leaves without an answer passes the call on, and what follows.
         let before = queue.releasing(&key);
         let fourth = queue.join(&key, bell());
         third.begin_attempt();
         drop(third);
         queue.released(&key, Some(before));
-        assert!(fourth.is_called());
+        assert!(fourth.standing().called);
     }
 }

@@ -1,4 +1,5 @@
-//! Waiting for a lock: the only retry loop.
+//! Waiting for a lock: the only retry loop. What to do next is the policy's to say (`policy.rs`); this makes the attempts, sleeps, and
+//! tells the policy what happened.
 //!
 //! A waiter tries, stands in line (`queue.rs`), and tries again when it is first and the lock may have been freed, or the
 //! holder's lease is over, or its backoff delay has passed: polling is the fall-back that is always there.
@@ -7,18 +8,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::backend::AcquireOutcome;
-use crate::cancel::{Bell, CancelToken, deadline_from};
+use crate::cancel::{Bell, CancelToken};
 use crate::client::Client;
 use crate::error::{ErrorCode, LockError};
-use crate::guard::Bounds;
 use crate::key::Key;
 use crate::lease::{Acquired, Holder, LockId, Ttl, random_bits};
 use crate::options::Checked;
+use crate::policy::{GiveUpReason, WaitAction, WaitEvent, WaitPolicy};
 use crate::queue::{Known, Place};
-
-/// What the last attempt of a caller that never became first in line gets, if the wait has used up everything: enough for a
-/// store that answers, and little enough that the call ends within 100 ms of its bound.
-pub(crate) const LAST_CHANCE: Duration = Duration::from_millis(30);
+use crate::wake::Wake;
 
 /// A grant, and what is known of the attempts that led to it.
 pub(crate) struct Granted {
@@ -29,292 +27,274 @@ pub(crate) struct Granted {
     pub(crate) refused_after: Option<Instant>,
 }
 
-/// One `lock` call.
-pub(crate) struct Wait<'a> {
-    flight: Flight<'a>,
-    checked: &'a Checked,
-    begun: Instant,
-    /// The end of the wait.
-    end: Instant,
-    /// The end of every attempt, [`last_of`] the call.
-    last: Instant,
-    attempts: u32,
-    /// Backoff delays that passed in vain. Being called is not a retry.
-    retries: u32,
-    failure: Option<Failure>,
+/// Where an attempt is made: the lock of which key, with which client, and what ends it.
+#[derive(Clone, Copy)]
+pub(crate) struct Target<'a> {
+    pub(crate) client: &'a Client,
+    pub(crate) key: &'a Key,
+    pub(crate) cancel: Option<&'a CancelToken>,
 }
 
-/// How an attempt failed that may be repeated.
-enum Failure {
-    Locked(Option<Holder>),
-    Trouble(LockError),
+/// One wait for a lock: its policy, its attempts, and what they came to.
+pub(crate) struct Wait {
+    policy: WaitPolicy,
+    flight: Flight,
+    /// The holder that the last answer told of.
+    holder: Option<Holder>,
+    /// The trouble that the wait ends with, if it ends with one.
+    trouble: Option<LockError>,
+    /// The last attempt got no answer: whether the lock is free is for the next in line to find out.
+    unanswered: bool,
 }
 
-/// Why a sleep ended.
-enum Awake {
-    /// The lock may be free.
-    Called,
-    /// The time was over; `true` if that counts as a retry.
-    Elapsed(bool),
-    /// First in line now, with other times to keep.
-    Promoted,
+/// What the beginning of a wait came to.
+pub(crate) enum Entered {
+    Granted(Granted),
+    InLine(Place),
+}
+
+/// Why the caller asks a [`Waiter`](crate::Waiter) what to do next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WaiterEvent {
+    /// It begins, its sleep is over, `wake` was called, or an attempt was made.
+    Woken,
+    /// It does not want the lock any more: the answer is `Aborted`.
     Cancelled,
+    /// It had no thread for the attempt that it was to make.
+    NoThread,
 }
 
-impl<'a> Wait<'a> {
+impl Wait {
+    /// A wait that begins now. It ends by `limit` too, if there is one.
     pub(crate) fn new(
-        client: &'a Client,
-        key: &'a Key,
-        checked: &'a Checked,
-        cancel: Option<&'a CancelToken>,
+        at: Target<'_>,
+        checked: &Checked,
+        limit: Option<Instant>,
     ) -> Result<Self, LockError> {
-        let limit = cancel.and_then(CancelToken::deadline);
-        let bounded = |end: Instant| limit.map_or(end, |limit| end.min(limit));
-        let begun = Instant::now();
-        let end = bounded(deadline_from(begun, checked.acquire_timeout));
+        let operation = at.client.bounds().operation;
         Ok(Self {
-            flight: Flight::new(client, key, checked.ttl, cancel)?,
-            checked,
-            begun,
-            end,
-            last: bounded(last_of(begun, checked, client.bounds())),
-            attempts: 0,
-            retries: 0,
-            failure: None,
+            policy: WaitPolicy::new(checked, operation, Instant::now(), limit),
+            flight: Flight::new(at, checked.ttl)?,
+            holder: None,
+            trouble: None,
+            unanswered: false,
         })
     }
 
-    /// By when the call ends, but for [`LAST_CHANCE`].
+    /// By when the call ends, but for [`LAST_CHANCE`](crate::policy::LAST_CHANCE).
     pub(crate) fn last(&self) -> Instant {
-        self.last
+        self.policy.last()
     }
 
-    pub(crate) fn run(mut self) -> Result<Granted, LockError> {
-        let (client, key, cancel) = (self.flight.client, self.flight.key, self.flight.cancel);
-        let lone = self.checked.acquire_timeout.is_zero() || self.checked.retry.max == Some(0);
-        // Who finds a line joins it: whoever just arrived is not served before those who wait.
-        let entry = if lone {
-            None
-        } else {
-            client.queue().enter(key)
+    /// What to do as things stand.
+    pub(crate) fn action(&self) -> WaitAction {
+        self.policy.action()
+    }
+
+    /// Waits on this thread.
+    pub(crate) fn run(mut self, at: Target<'_>) -> Result<Granted, LockError> {
+        let mut bell = None;
+        let place = match self.enter(at, || bell.insert(Arc::new(Bell::default())).clone())? {
+            Entered::Granted(granted) => return Ok(granted),
+            Entered::InLine(place) => place,
         };
-        if lone || entry.is_some() {
-            if let Some(granted) = self.attempt(None)? {
-                if let Some(entry) = entry {
-                    entry.granted();
-                }
-                return Ok(granted);
-            }
-            if lone {
-                return Err(self.give_up());
-            }
-        }
-        let bell = Arc::new(Bell::default());
-        let _subscription = cancel.map(|token| token.subscribe(bell.clone()));
-        let place = match entry {
-            Some(entry) => entry.into_place(bell.clone()),
-            None => client.queue().join(key, bell.clone()),
-        };
-        if let Some(Failure::Trouble(error)) = &self.failure {
-            place.note(Some(error));
-            if place.is_first() {
-                // A store in trouble is given its time.
-                place.begin_attempt();
-            }
-        }
+        let bell = bell.unwrap_or_default();
+        let _subscription = at.cancel.map(|token| token.subscribe(bell.clone()));
         loop {
-            if matches!(self.failure, Some(Failure::Locked(_))) && place.is_first() {
-                place.watch(client.backend());
-            }
-            let Some((until, counts)) = self.pause(&place) else {
-                return self.last_chance(&place);
+            let event = match at.cancel {
+                Some(token) if token.is_cancelled() => WaiterEvent::Cancelled,
+                _ => WaiterEvent::Woken,
             };
-            match self.sleep(&place, &bell, until, counts) {
-                Awake::Called => {}
-                Awake::Promoted => continue,
-                Awake::Elapsed(counts) => {
-                    self.retries += u32::from(counts);
-                    if !place.is_first() {
-                        continue;
+            match self.next(&place, event) {
+                WaitAction::SleepUntil(until) => bell.sleep_until(until),
+                WaitAction::Try { .. } => {
+                    if let Some(granted) = self.attempt(at, Some(&place)) {
+                        return Ok(granted);
                     }
                 }
-                Awake::Cancelled => {
-                    self.flight.undo();
-                    return Err(cancelled()
-                        .after(self.attempts, self.begun.elapsed())
-                        .for_key(key));
+                WaitAction::GiveUp(reason) => {
+                    self.leave(at);
+                    return Err(self.error(at, reason));
                 }
-            }
-            if Instant::now() >= self.last {
-                return self.last_chance(&place);
-            }
-            place.begin_attempt();
-            if let Some(granted) = self.attempt(Some(&place))? {
-                place.granted();
-                return Ok(granted);
+                WaitAction::Done => return Err(LockError::internal("a grant was lost")),
             }
         }
     }
 
-    /// One attempt, from a place in line or before there is one; `None` if it failed in a way that may be repeated.
-    fn attempt(&mut self, place: Option<&Place>) -> Result<Option<Granted>, LockError> {
-        self.attempts = self.attempts.saturating_add(1);
-        let share = match place {
-            None => Share::whole(self.begun, self.last),
-            // The time in line is gone.
-            Some(_) => Share::left(Instant::now(), self.last, self.flight.client.bounds()),
+    /// Tries at once if no local waiter exists; otherwise joins the line without contacting the store.
+    pub(crate) fn enter<W: Wake + 'static>(
+        &mut self,
+        at: Target<'_>,
+        wake: impl FnOnce() -> Arc<W>,
+    ) -> Result<Entered, LockError> {
+        let queue = at.client.queue();
+        let single = self.policy.is_single();
+        let entry = if single { None } else { queue.enter(at.key) };
+        if !single && entry.is_none() {
+            return Ok(Entered::InLine(self.join(at, wake())));
+        }
+        let begun = self.policy.begun();
+        self.policy.on(WaitEvent::Entered, begun, random_bits);
+        if let Some(granted) = self.attempt(at, None) {
+            if let Some(entry) = entry {
+                entry.granted();
+            }
+            return Ok(Entered::Granted(granted));
+        }
+        let action = self.policy.action();
+        let Some(entry) = entry.filter(|_| !matches!(action, WaitAction::GiveUp(_))) else {
+            return Err(self.over(at));
         };
-        match self.flight.attempt(share.start, share.limit) {
-            Ok(AcquireOutcome::Acquired(grant)) => return Ok(Some(self.flight.granted(grant))),
+        let place = entry.into_place(wake());
+        place.note(self.trouble.as_ref());
+        if self.unanswered {
+            // A store in trouble is given its time.
+            place.begin_attempt();
+        } else {
+            place.watch(at.client.backend());
+        }
+        Ok(Entered::InLine(place))
+    }
+
+    /// Joins the line without contacting the store.
+    pub(crate) fn join<W: Wake + 'static>(&mut self, at: Target<'_>, wake: Arc<W>) -> Place {
+        let place = at.client.queue().join(at.key, wake);
+        self.policy
+            .on(WaitEvent::Joined, self.policy.begun(), random_bits);
+        place
+    }
+
+    /// What to do next, from a place in line.
+    pub(crate) fn next(&mut self, place: &Place, event: WaiterEvent) -> WaitAction {
+        let now = Instant::now();
+        let event = match event {
+            WaiterEvent::Cancelled => Some(WaitEvent::Cancelled),
+            WaiterEvent::NoThread => self.not_made(place, now),
+            WaiterEvent::Woken => self.policy.woken(place.standing(), now),
+        };
+        match event {
+            Some(event) => self.policy.on(event, now, random_bits),
+            None => self.policy.action(),
+        }
+    }
+
+    fn not_made(&mut self, place: &Place, now: Instant) -> Option<WaitEvent> {
+        let share = self.policy.share(now)?;
+        let error = LockError::new(
+            ErrorCode::RateLimited,
+            "all calls that this client may make at once are waiting for the store",
+        )
+        .nothing_applied();
+        Some(WaitEvent::NotMade(if share.excuses(error.code(), now) {
+            self.excuse(Some(place), error)
+        } else {
+            self.trouble = Some(error);
+            GiveUpReason::Trouble
+        }))
+    }
+
+    /// One attempt, from a place in line or before there is one, if the policy calls for it. Tells the policy the outcome.
+    pub(crate) fn attempt(&mut self, at: Target<'_>, place: Option<&Place>) -> Option<Granted> {
+        let now = match place {
+            None => self.policy.begun(),
+            // The time in line is gone.
+            Some(_) => Instant::now(),
+        };
+        let share = self.policy.share(now)?;
+        if let Some(place) = place {
+            place.begin_attempt();
+        }
+        self.unanswered = true;
+        let event = match self.flight.attempt(at, share.start, share.limit) {
+            Ok(AcquireOutcome::Acquired(grant)) => {
+                self.unanswered = false;
+                self.policy.on(WaitEvent::Granted, now, || 0);
+                place.inspect(|place| place.granted());
+                return Some(self.flight.granted(grant));
+            }
             Ok(AcquireOutcome::Locked(holder)) => {
-                self.failure = Some(Failure::Locked(holder));
-                place.inspect(|place| place.note(None));
+                self.unanswered = false;
+                let free_in = holder.as_ref().and_then(Holder::patience);
+                (self.holder, self.trouble) = (holder, None);
+                place.inspect(|place| {
+                    place.note(None);
+                    place.watch(at.client.backend());
+                });
+                WaitEvent::Locked { free_in }
             }
-            Err(error) if share.excuses(&error) => {
-                if !matches!(self.failure, Some(Failure::Locked(_))) {
-                    self.failure = Some(match place.and_then(Place::known) {
-                        Some(Known::Answered) => Failure::Locked(None),
-                        Some(Known::Trouble(theirs)) => Failure::Trouble(theirs),
-                        None => Failure::Trouble(error),
-                    });
-                }
-            }
-            Err(error) if error.code().is_transient() => {
-                place.inspect(|place| place.note(Some(&error)));
-                self.failure = Some(Failure::Trouble(error));
+            Err(error) if share.excuses(error.code(), Instant::now()) => {
+                WaitEvent::Unanswered(self.excuse(place, error))
             }
             Err(error) => {
-                self.flight.undo();
-                return Err(error
-                    .after(self.attempts, self.begun.elapsed())
-                    .for_key(self.flight.key));
+                place.inspect(|place| place.note(Some(&error)));
+                let passes = error.code().is_transient();
+                self.trouble = Some(error);
+                if passes {
+                    WaitEvent::Trouble
+                } else {
+                    WaitEvent::Refused
+                }
             }
-        }
-        Ok(None)
+        };
+        self.policy.on(event, Instant::now(), random_bits);
+        None
     }
 
-    /// Until when to sleep, and whether that is a retry; `None` to give up.
-    fn pause(&self, place: &Place) -> Option<(Instant, bool)> {
-        let now = Instant::now();
-        let left = self.end.saturating_duration_since(now);
-        let delay =
-            self.checked
-                .retry
-                .delay(self.retries.saturating_add(1), left, random_bits())?;
-        if !place.is_first() {
-            // Another one asks for all. Only who counts retries must look at the clock meanwhile.
-            return Some(if self.checked.retry.max.is_some() {
-                (now + delay, true)
-            } else {
-                (self.end, false)
-            });
-        }
-        match &self.failure {
-            Some(Failure::Locked(Some(holder))) => match holder.patience() {
-                Some(lease) if lease < delay => Some((now + lease, false)),
-                _ => Some((now + delay, true)),
-            },
-            _ => Some((now + delay, true)),
-        }
+    /// What to end with after an attempt that had too little time: what the others in line met, if that is known.
+    fn excuse(&mut self, place: Option<&Place>, error: LockError) -> GiveUpReason {
+        self.trouble = Some(match place.and_then(Place::known) {
+            Some(Known::Answered) => return GiveUpReason::Held,
+            Some(Known::Trouble(theirs)) => theirs,
+            None => error,
+        });
+        GiveUpReason::Trouble
     }
 
-    fn sleep(&self, place: &Place, bell: &Bell, until: Instant, counts: bool) -> Awake {
-        let was_first = place.is_first();
-        loop {
-            if self.flight.cancel.is_some_and(CancelToken::is_cancelled) {
-                return Awake::Cancelled;
-            }
-            if place.is_called() {
-                return Awake::Called;
-            }
-            if Instant::now() >= until {
-                return Awake::Elapsed(counts);
-            }
-            if !was_first && place.is_first() {
-                return Awake::Promoted;
-            }
-            bell.sleep_until(until);
+    /// The caller leaves its place in line without the lock.
+    pub(crate) fn leave(&mut self, at: Target<'_>) {
+        self.flight.undo(at);
+        if std::mem::take(&mut self.unanswered) {
+            at.client.queue().freed(at.key);
         }
     }
 
-    /// The wait is over. A caller that never became first has not asked yet, and does so once, in what is left of its time or
-    /// in [`LAST_CHANCE`].
-    fn last_chance(mut self, place: &Place) -> Result<Granted, LockError> {
-        if self.attempts == 0
-            && let Some(granted) = self.attempt(Some(place))?
-        {
-            return Ok(granted);
+    /// The error of a wait that is over.
+    pub(crate) fn over(&mut self, at: Target<'_>) -> LockError {
+        match self.policy.action() {
+            WaitAction::GiveUp(reason) => self.error(at, reason),
+            _ => LockError::invalid("this wait is over"),
         }
-        Err(self.give_up())
     }
 
-    fn give_up(self) -> LockError {
-        self.flight.undo();
-        let (attempts, waited) = (self.attempts, self.begun.elapsed());
-        match self.failure {
-            Some(Failure::Trouble(error)) => error,
-            other => {
-                let holder = other.and_then(|f| if let Failure::Locked(holder) = f { holder } else { None });
-                let text = format!("the lock was held by somebody else for the whole wait (attempts: {attempts}, in {} ms)", waited.as_millis());
-                LockError::new(ErrorCode::AcquisitionTimeout, text).held_by(holder).nothing_applied()
+    /// The error of a wait that ends for `reason`.
+    pub(crate) fn error(&mut self, at: Target<'_>, reason: GiveUpReason) -> LockError {
+        self.flight.undo(at);
+        let (attempts, waited) = (self.policy.attempts(), self.policy.begun().elapsed());
+        match reason {
+            GiveUpReason::Cancelled => cancelled(),
+            GiveUpReason::Trouble => self
+                .trouble
+                .take()
+                .unwrap_or_else(|| LockError::invalid("this wait is over")),
+            GiveUpReason::Held => {
+                let text = format!(
+                    "the lock was held by somebody else for the whole wait (attempts: {attempts}, in {} ms)",
+                    waited.as_millis()
+                );
+                LockError::new(ErrorCode::AcquisitionTimeout, text)
+                    .held_by(self.holder.take())
+                    .nothing_applied()
             }
         }
         .after(attempts, waited)
-        .for_key(self.flight.key)
+        .for_key(at.key)
     }
 }
 
-/// By when a call that began at `begun` ends: at the end of the wait, or of the operation timeout if that is later, so that a
-/// short wait is no impossible one.
-pub(crate) fn last_of(begun: Instant, checked: &Checked, bounds: &Bounds) -> Instant {
-    deadline_from(begun, checked.acquire_timeout.max(bounds.operation))
-}
-
-/// The time that one attempt gets.
-pub(crate) struct Share {
-    pub(crate) start: Instant,
-    pub(crate) limit: Instant,
-    /// It is too little to blame the store if it runs out.
-    cut: bool,
-}
-
-impl Share {
-    /// For a first attempt at the very beginning of the call.
-    pub(crate) fn whole(begun: Instant, last: Instant) -> Self {
-        Self {
-            start: begun,
-            limit: last,
-            cut: false,
-        }
-    }
-
-    /// For an attempt at `now` by a caller that stood in line and must end by `last`.
-    pub(crate) fn left(now: Instant, last: Instant, bounds: &Bounds) -> Self {
-        let limit = last.max(deadline_from(now, LAST_CHANCE));
-        Self {
-            start: now,
-            limit,
-            cut: limit < deadline_from(now, bounds.operation / 2),
-        }
-    }
-
-    /// Whether `error` only says that the wait is over, which is no trouble of the store's.
-    pub(crate) fn excuses(&self, error: &LockError) -> bool {
-        use ErrorCode::{NetworkTimeout, RateLimited};
-        // A Postgres server ends a statement this much earlier than we would.
-        const NEARLY: Duration = Duration::from_millis(100);
-        self.cut
-            && matches!(error.code(), NetworkTimeout | RateLimited)
-            && self.limit <= Instant::now() + NEARLY
-    }
-}
-
-/// The attempts of one `lock`, under one lock id: an acquire whose reply was lost is recognised when it is repeated.
-pub(crate) struct Flight<'a> {
-    client: &'a Client,
-    key: &'a Key,
+/// The attempts of one wait, under one lock id: an acquire whose reply was lost is recognised when it is repeated.
+pub(crate) struct Flight {
     ttl: Ttl,
-    cancel: Option<&'a CancelToken>,
     lock_id: LockId,
     /// When the request was sent that a grant may answer.
     sent: Duration,
@@ -324,21 +304,13 @@ pub(crate) struct Flight<'a> {
     refused_after: Option<Instant>,
 }
 
-impl<'a> Flight<'a> {
-    pub(crate) fn new(
-        client: &'a Client,
-        key: &'a Key,
-        ttl: Ttl,
-        cancel: Option<&'a CancelToken>,
-    ) -> Result<Self, LockError> {
-        if cancel.is_some_and(CancelToken::is_cancelled) {
-            return Err(cancelled().nothing_applied().for_key(key));
+impl Flight {
+    pub(crate) fn new(at: Target<'_>, ttl: Ttl) -> Result<Self, LockError> {
+        if at.cancel.is_some_and(CancelToken::is_cancelled) {
+            return Err(cancelled().nothing_applied().for_key(at.key));
         }
         Ok(Self {
-            client,
-            key,
             ttl,
-            cancel,
             lock_id: LockId::random()?,
             sent: Duration::ZERO,
             in_doubt: false,
@@ -349,30 +321,30 @@ impl<'a> Flight<'a> {
     /// One attempt at `start` that ends by `limit`.
     pub(crate) fn attempt(
         &mut self,
+        at: Target<'_>,
         start: Instant,
         limit: Instant,
     ) -> Result<AcquireOutcome, LockError> {
-        let now = self.client.now();
+        let now = at.client.now();
         // A grant of the doubtful attempt would be spent by now: begin anew under another id.
         if self.in_doubt && now >= self.sent + self.ttl.as_duration() {
             let fresh = LockId::random()?;
-            self.undo();
+            self.undo(at);
             self.lock_id = fresh;
-            self.in_doubt = false;
             self.refused_after = None;
         }
         // While in doubt a grant may be the first attempt's, and its lease counts from then.
         if !self.in_doubt {
             self.sent = now;
         }
-        let narrower = self.client.bounds().token(self.cancel, start, limit);
-        let cancel = narrower.as_ref().or(self.cancel);
+        let narrower = at.client.bounds().token(at.cancel, start, limit);
+        let cancel = narrower.as_ref().or(at.cancel);
         // Until the store has answered, a panic of its code leaves the outcome unknown too.
-        let doubt = Doubt(self);
-        let answer = doubt
-            .0
+        let doubt = Doubt { flight: self, at };
+        let flight = &*doubt.flight;
+        let answer = at
             .client
-            .attempt(doubt.0.key, &doubt.0.lock_id, doubt.0.ttl, cancel);
+            .attempt(at.key, &flight.lock_id, flight.ttl, cancel);
         std::mem::forget(doubt);
         if let Err(error) = &answer {
             self.in_doubt |= error.may_have_applied();
@@ -382,7 +354,9 @@ impl<'a> Flight<'a> {
         answer
     }
 
-    pub(crate) fn granted(&self, acquired: Acquired) -> Granted {
+    /// The grant. There is nothing to undo from here on: the lock belongs to a guard.
+    pub(crate) fn granted(&mut self, acquired: Acquired) -> Granted {
+        self.in_doubt = false;
         Granted {
             acquired,
             sent: self.sent,
@@ -390,22 +364,25 @@ impl<'a> Flight<'a> {
         }
     }
 
-    /// Takes back what the attempts may have left.
-    pub(crate) fn undo(&self) {
-        if self.in_doubt {
-            self.client
-                .undo(self.key, self.lock_id, self.ttl, self.refused_after);
+    /// Takes back what the attempts may have left, once.
+    pub(crate) fn undo(&mut self, at: Target<'_>) {
+        if std::mem::take(&mut self.in_doubt) {
+            at.client
+                .undo(at.key, self.lock_id, self.ttl, self.refused_after);
         }
     }
 }
 
 /// Undoes the attempt if the store panics in it.
-struct Doubt<'a, 'b>(&'b mut Flight<'a>);
+struct Doubt<'a, 'b> {
+    flight: &'b mut Flight,
+    at: Target<'a>,
+}
 
 impl Drop for Doubt<'_, '_> {
     fn drop(&mut self) {
-        self.0.in_doubt = true;
-        self.0.undo();
+        self.flight.in_doubt = true;
+        self.flight.undo(self.at);
     }
 }
 

@@ -353,63 +353,79 @@ static void on_wake(void *data) {
   add(&((struct seen *)data)->events);
 }
 
+/* Whether an attempt is to be made now. */
+static bool is_due(syncguard_waiter *place) {
+  int64_t ms = -1;
+  syncguard_status status = syncguard_waiter_next(place, SYNCGUARD_WAITER_WOKEN, &ms, NULL);
+  CHECK((status == OK || status == LOCKED) && ms >= 0);
+  return status == OK;
+}
+
+/* For how long it is to sleep. */
+static int64_t sleep_of(syncguard_waiter *place) {
+  int64_t ms = -1;
+  EXPECT(LOCKED, syncguard_waiter_next(place, SYNCGUARD_WAITER_WOKEN, &ms, &err));
+  return ms;
+}
+
+static syncguard_lock_options data_of(struct seen *seen) {
+  syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+  options.user_data = seen;
+  options.user_data_free = finalize;
+  options.retry_delay_ms = 60000;
+  options.acquire_timeout_ms = 600000;
+  return options;
+}
+
 /* A caller that waits by itself: in line, woken when the lock is freed, and passed over once it has left. */
 static void a_place_in_line(void) {
   struct seen first = {0}, second = {0};
   syncguard_client *client = open_client();
   syncguard_guard *guard = lock(client, "line");
   syncguard_waiter *a = NULL, *b = NULL;
-  bool waited = true;
-  EXPECT(OK, syncguard_is_waited_for(client, "line", NUL, &waited, &err));
-  CHECK(!waited);
-  EXPECT(OK, syncguard_waiter_new(client, "line", NUL, on_wake, &first, finalize, &a, &err));
-  EXPECT(OK, syncguard_waiter_new(client, "line", NUL, on_wake, &second, finalize, &b, &err));
-  EXPECT(OK, syncguard_is_waited_for(client, "line", NUL, &waited, &err));
-  CHECK(waited && syncguard_waiter_is_first(a) && !syncguard_waiter_is_first(b));
-  syncguard_waiter_begin_attempt(a);
+  syncguard_lock_options of_first = data_of(&first), of_second = data_of(&second);
+  EXPECT(OK, syncguard_waiter_new(client, "line", NUL, &of_first, on_wake, &first, &a, &err));
+  EXPECT(OK, syncguard_waiter_new(client, "line", NUL, &of_second, on_wake, &second, &b, &err));
+  CHECK(is_due(a) && !is_due(b));
   syncguard_guard_free(guard);
   syncguard_waiter_free(a);
   EVENTUALLY(read_int(&first.freed) == 1);
-  CHECK(syncguard_waiter_is_first(b));
+  EVENTUALLY(is_due(b));
   syncguard_waiter_free(b);
   EVENTUALLY(read_int(&second.freed) == 1);
   CHECK(read_int(&second.events) >= 1);
 
-  EXPECT(IA, syncguard_waiter_new(NULL, "k", NUL, on_wake, &first, finalize, &a, &err));
+  EXPECT(IA, syncguard_waiter_new(NULL, "k", NUL, &of_first, on_wake, &first, &a, &err));
   CHECK(a == NULL && read_int(&first.freed) == 2);
-  EXPECT(IA, syncguard_waiter_new(client, NULL, NUL, on_wake, &first, finalize, &a, &err));
-  EXPECT(IA, syncguard_waiter_new(client, "", 0, on_wake, &first, finalize, &a, &err));
-  EXPECT(IA, syncguard_waiter_new(client, "k", NUL, NULL, &first, finalize, &a, &err));
-  EXPECT(IA, syncguard_waiter_new(client, "k", NUL, on_wake, &first, finalize, NULL, &err));
-  EXPECT(IA, syncguard_is_waited_for(NULL, "k", NUL, &waited, &err));
-  EXPECT(IA, syncguard_is_waited_for(client, NULL, NUL, &waited, &err));
-  EXPECT(IA, syncguard_is_waited_for(client, "k", NUL, NULL, &err));
+  EXPECT(IA, syncguard_waiter_new(client, NULL, NUL, &of_first, on_wake, &first, &a, &err));
+  EXPECT(IA, syncguard_waiter_new(client, "", 0, &of_first, on_wake, &first, &a, &err));
+  EXPECT(IA, syncguard_waiter_new(client, "k", NUL, &of_first, NULL, &first, &a, &err));
+  EXPECT(IA, syncguard_waiter_new(client, "k", NUL, &of_first, on_wake, &first, NULL, &err));
   CHECK(read_int(&first.freed) == 6);
-  CHECK(!syncguard_waiter_is_called(NULL) && !syncguard_waiter_is_first(NULL));
-  syncguard_waiter_begin_attempt(NULL);
   syncguard_waiter_free(NULL);
   syncguard_client_free(client);
 }
 
-/* The whole of it: attempts only when called. */
+/* The whole of it: attempts only when they are due. */
 static void waiting_by_oneself(void) {
   struct seen seen = {0};
   syncguard_client *client = open_client();
   syncguard_guard *held = lock(client, "own"), *guard = NULL;
   syncguard_waiter *waiter = NULL;
+  syncguard_lock_options options = data_of(&seen);
   EXPECT(LOCKED, syncguard_try_lock(client, "own", NUL, NULL, &guard, &err));
-  EXPECT(OK, syncguard_waiter_new(client, "own", NUL, on_wake, &seen, finalize, &waiter, &err));
+  EXPECT(OK, syncguard_waiter_new(client, "own", NUL, &options, on_wake, &seen, &waiter, &err));
   syncguard_guard_free(held);
   while (guard == NULL) {
-    EVENTUALLY(syncguard_waiter_is_called(waiter));
-    syncguard_waiter_begin_attempt(waiter);
-    syncguard_status status = syncguard_try_lock(client, "own", NUL, NULL, &guard, NULL);
+    EVENTUALLY(is_due(waiter));
+    syncguard_status status = syncguard_waiter_try_lock(waiter, NULL, &guard, NULL);
     CHECK(status == OK || status == LOCKED);
   }
   syncguard_client_free(client);
   syncguard_waiter_free(waiter);
-  EVENTUALLY(read_int(&seen.freed) == 1);
+  CHECK(read_int(&seen.freed) == 0);
   syncguard_guard_free(guard);
+  EVENTUALLY(read_int(&seen.freed) == 1);
 }
 
 /* Held, or in line: one of two asks, and the other is served next. */
@@ -418,44 +434,107 @@ static void held_or_in_line(void) {
   syncguard_client *client = open_client();
   syncguard_guard *held = NULL, *guard = NULL;
   syncguard_waiter *a = NULL, *b = NULL;
-  syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-  options.user_data = &data;
-  options.user_data_free = finalize;
+  syncguard_lock_options options = data_of(&data);
+  syncguard_cancel *token = syncguard_cancel_new();
+  int64_t ms = -1;
   EXPECT(OK, syncguard_lock_or_wait(client, "either", NUL, NULL, on_wake, &first, &held, &a, &err));
   CHECK(held != NULL && a == NULL);
   EXPECT(OK, syncguard_lock_or_wait(client, "either", NUL, &options, on_wake, &first, &guard, &a, &err));
-  CHECK(guard == NULL && a != NULL && read_int(&data.freed) == 1);
-  EXPECT(OK, syncguard_lock_or_wait(client, "either", NUL, NULL, on_wake, &second, &guard, &b, &err));
-  CHECK(guard == NULL && b != NULL && syncguard_waiter_is_first(a) && !syncguard_waiter_is_first(b));
-  CHECK(syncguard_waiter_lease_ms(a) >= 1 && syncguard_waiter_lease_ms(a) <= 31000);
-  CHECK(syncguard_waiter_lease_ms(b) == -1 && syncguard_waiter_lease_ms(NULL) == -1);
-  EXPECT(LOCKED, syncguard_waiter_try_lock(a, &options, &guard, &err));
-  CHECK(guard == NULL && read_int(&data.freed) == 2);
+  CHECK(guard == NULL && a != NULL && read_int(&data.freed) == 0);
+  options.user_data = NULL;
+  options.user_data_free = NULL;
+  EXPECT(OK, syncguard_lock_or_wait(client, "either", NUL, &options, on_wake, &second, &guard, &b, &err));
+  CHECK(guard == NULL && b != NULL);
+  /* The store has begun to listen and calls once; then the holder's lease is all there is to wait for. */
+  while (is_due(a)) {
+    EXPECT(LOCKED, syncguard_waiter_try_lock(a, NULL, &guard, &err));
+    pause_ms(20);
+  }
+  CHECK(sleep_of(a) >= 1 && sleep_of(a) <= 31000);
+  CHECK(sleep_of(b) > 31000);
+  EXPECT(LOCKED, syncguard_waiter_try_lock(b, NULL, &guard, &err));
+  CHECK(guard == NULL && read_int(&data.freed) == 0);
   syncguard_guard_free(held);
   while (guard == NULL) {
-    EVENTUALLY(syncguard_waiter_is_called(a));
-    syncguard_status status = syncguard_waiter_try_lock(a, NULL, &guard, NULL);
+    EVENTUALLY(is_due(a));
+    syncguard_status status = syncguard_waiter_try_lock(a, token, &guard, NULL);
     CHECK(status == OK || status == LOCKED);
   }
+  EXPECT(IA, syncguard_waiter_next(a, SYNCGUARD_WAITER_WOKEN, &ms, &err));
   syncguard_waiter_free(a);
-  CHECK(syncguard_waiter_is_first(b));
+  CHECK(read_int(&data.freed) == 0);
   syncguard_guard_free(guard);
-  EVENTUALLY(syncguard_waiter_is_called(b));
+  EVENTUALLY(read_int(&data.freed) == 1);
+  EVENTUALLY(is_due(b));
   CHECK(read_int(&second.events) >= 1);
-  EXPECT(IA, syncguard_waiter_try_lock(NULL, &options, &guard, &err));
-  CHECK(guard == NULL && read_int(&data.freed) == 3);
+  EXPECT(IA, syncguard_waiter_try_lock(NULL, NULL, &guard, &err));
+  CHECK(guard == NULL);
   EXPECT(IA, syncguard_waiter_try_lock(b, NULL, NULL, &err));
+  EXPECT(IA, syncguard_waiter_next(NULL, SYNCGUARD_WAITER_WOKEN, &ms, &err));
+  EXPECT(IA, syncguard_waiter_next(b, SYNCGUARD_WAITER_WOKEN, NULL, &err));
+  EXPECT(IA, syncguard_waiter_next(b, 3, &ms, &err));
+  EXPECT(IA, syncguard_waiter_next(b, -1, &ms, &err));
+  syncguard_waiter_free(b);
+
+  options = data_of(&data);
   EXPECT(IA, syncguard_lock_or_wait(NULL, "k", NUL, &options, on_wake, &first, &guard, &a, &err));
-  CHECK(guard == NULL && a == NULL && read_int(&data.freed) == 4);
+  CHECK(guard == NULL && a == NULL && read_int(&data.freed) == 2);
   EXPECT(IA, syncguard_lock_or_wait(client, "", 0, NULL, on_wake, &first, &guard, &a, &err));
   EXPECT(IA, syncguard_lock_or_wait(client, "k", NUL, NULL, NULL, &first, &guard, &a, &err));
   EXPECT(IA, syncguard_lock_or_wait(client, "k", NUL, NULL, on_wake, &first, NULL, &a, &err));
   EXPECT(IA, syncguard_lock_or_wait(client, "k", NUL, NULL, on_wake, &first, &guard, NULL, &err));
   options.ttl_ms = -5;
-  EXPECT(IA, syncguard_waiter_try_lock(b, &options, &guard, &err));
+  EXPECT(IA, syncguard_waiter_new(client, "either", NUL, &options, on_wake, &first, &a, &err));
   EXPECT(IA, syncguard_lock_or_wait(client, "either", NUL, &options, on_wake, &first, &guard, &a, &err));
-  CHECK(read_int(&data.freed) == 6);
-  syncguard_waiter_free(b);
+  CHECK(read_int(&data.freed) == 4);
+  syncguard_cancel_free(token);
+  syncguard_client_free(client);
+}
+
+/* The ends of a wait that the caller brings about, and the one that the clock does. */
+static void a_wait_by_oneself_ends(void) {
+  struct seen seen = {0};
+  syncguard_client *client = open_client();
+  syncguard_guard *held = lock(client, "ends"), *guard = NULL;
+  syncguard_waiter *place = NULL;
+  syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+  options.acquire_timeout_ms = 600000;
+  options.retry_delay_ms = 60000;
+  int64_t ms = -1;
+  syncguard_error *err = NULL;
+  EXPECT(OK, syncguard_lock_or_wait(client, "ends", NUL, &options, on_wake, &seen, &guard, &place, &err));
+  CHECK(syncguard_waiter_next(place, SYNCGUARD_WAITER_CANCELLED, &ms, &err) == SYNCGUARD_STATUS_ABORTED);
+  CHECK(syncguard_error_attempts(err) == 1 && strlen(syncguard_error_key_hash(err)) == 24);
+  syncguard_error_free(err);
+  CHECK(syncguard_waiter_try_lock(place, NULL, &guard, NULL) < 0 && guard == NULL);
+  syncguard_waiter_free(place);
+
+  /* A thread is not to be had for as long as the attempt may take: the wait is over, and nothing was asked. */
+  options.acquire_timeout_ms = 1;
+  EXPECT(OK, syncguard_waiter_new(client, "elsewhere", NUL, &options, on_wake, &seen, &place, &err));
+  EXPECT(OK, syncguard_waiter_next(place, SYNCGUARD_WAITER_WOKEN, &ms, &err));
+  CHECK(ms > 0);
+  pause_ms(10);
+  CHECK(syncguard_waiter_next(place, SYNCGUARD_WAITER_NO_THREAD, &ms, &err) == SYNCGUARD_STATUS_RATE_LIMITED);
+  CHECK(syncguard_error_attempts(err) == 0);
+  syncguard_error_free(err);
+  syncguard_waiter_free(place);
+
+  options.acquire_timeout_ms = 50;
+  EXPECT(OK, syncguard_lock_or_wait(client, "ends", NUL, &options, on_wake, &seen, &guard, &place, &err));
+  syncguard_status status = OK;
+  for (int64_t end = now_ms() + 60000; status >= 0 && now_ms() < end;) {
+    status = syncguard_waiter_next(place, SYNCGUARD_WAITER_WOKEN, &ms, NULL);
+    if (status == OK) {
+      status = syncguard_waiter_try_lock(place, NULL, &guard, NULL);
+    } else if (status == LOCKED) {
+      CHECK(ms <= 50);
+      pause_ms((int)ms);
+    }
+  }
+  CHECK(status == SYNCGUARD_STATUS_ACQUISITION_TIMEOUT && guard == NULL);
+  syncguard_waiter_free(place);
+  syncguard_guard_free(held);
   syncguard_client_free(client);
 }
 
@@ -472,5 +551,6 @@ int main(int argc, char **argv) {
   RUN(a_place_in_line);
   RUN(waiting_by_oneself);
   RUN(held_or_in_line);
+  RUN(a_wait_by_oneself_ends);
   return 0;
 }

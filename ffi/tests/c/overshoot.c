@@ -21,62 +21,51 @@ typedef struct {
 
 static pthread_mutex_t bell = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t rung = PTHREAD_COND_INITIALIZER;
+static uint64_t wakes;
 
 static void wake(void *unused) {
   (void)unused;
   pthread_mutex_lock(&bell);
+  wakes++;
   pthread_cond_broadcast(&rung);
   pthread_mutex_unlock(&bell);
 }
 
-static bool is_first(syncguard_waiter *place) { return syncguard_waiter_is_first(place); }
-
-/* Sleeps until the place is called, becomes the first, or the delay is over. */
-static void wait_in_line(syncguard_waiter *place, int64_t delay_ms) {
+/* Sleeps until the line wakes somebody, or the time is over. */
+static void sleep_in_line(uint64_t heard, int64_t ms) {
   struct timespec until;
-  bool first = is_first(place);
   clock_gettime(CLOCK_REALTIME, &until);
-  until.tv_nsec += (delay_ms % 1000) * 1000000;
-  until.tv_sec += delay_ms / 1000 + until.tv_nsec / 1000000000;
+  until.tv_nsec += (ms % 1000) * 1000000;
+  until.tv_sec += ms / 1000 + until.tv_nsec / 1000000000;
   until.tv_nsec %= 1000000000;
   pthread_mutex_lock(&bell);
-  while (!syncguard_waiter_is_called(place) && first == is_first(place) && pthread_cond_timedwait(&rung, &bell, &until) == 0) {
+  while (wakes == heard && pthread_cond_timedwait(&rung, &bell, &until) == 0) {
   }
   pthread_mutex_unlock(&bell);
 }
 
+static uint64_t heard_so_far(void) {
+  pthread_mutex_lock(&bell);
+  uint64_t heard = wakes;
+  pthread_mutex_unlock(&bell);
+  return heard;
+}
+
 /* The loop of a caller that waits by itself, as the header describes it. */
 static void by_itself(caller *c) {
-  int64_t end = now_ms() + acquire_ms;
-  syncguard_cancel *within = syncguard_cancel_new_timeout(acquire_ms > operation_ms ? acquire_ms : operation_ms);
-  syncguard_lock_options mine = options;
   syncguard_waiter *place = NULL;
-  bool asked = true;
-  mine.cancel = within;
-  syncguard_status status = syncguard_lock_or_wait(client, c->key, NUL, &mine, wake, NULL, &c->guard, &place, NULL);
-  if (status == OK && place != NULL) {
-    asked = is_first(place);
-  } else if (status < 0) {
-    EXPECT(OK, syncguard_waiter_new(client, c->key, NUL, wake, NULL, NULL, &place, &err));
-    syncguard_waiter_begin_attempt(place);
-  }
-  for (uint32_t retry = 1; c->guard == NULL; retry++) {
-    int64_t left = end - now_ms(), delay = syncguard_retry_delay_ms(&mine, retry, left > 0 ? left : 0);
-    if (delay < 0) {
-      break;
+  syncguard_status status = syncguard_lock_or_wait(client, c->key, NUL, &options, wake, NULL, &c->guard, &place, NULL);
+  while (status >= 0 && c->guard == NULL) {
+    int64_t ms = 0;
+    uint64_t heard = heard_so_far();
+    status = syncguard_waiter_next(place, SYNCGUARD_WAITER_WOKEN, &ms, NULL);
+    if (status == OK) {
+      status = syncguard_waiter_try_lock(place, NULL, &c->guard, NULL);
+    } else if (status == LOCKED) {
+      sleep_in_line(heard, ms);
     }
-    wait_in_line(place, is_first(place) ? delay : left);
-    if (syncguard_waiter_is_called(place) || is_first(place)) {
-      asked = true;
-      syncguard_waiter_try_lock(place, &mine, &c->guard, NULL);
-    }
-  }
-  if (c->guard == NULL && !asked) {
-    mine.cancel = NULL;
-    syncguard_waiter_try_lock(place, &mine, &c->guard, NULL);
   }
   syncguard_waiter_free(place);
-  syncguard_cancel_free(within);
 }
 
 static void *extends(void *data) {

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::backend::AcquireOutcome;
-use crate::cancel::{Bell, CancelToken, deadline_from};
+use crate::call::Call;
+use crate::cancel::{Bell, deadline_from};
 use crate::client::Client;
 use crate::error::{ErrorCode, LockError};
 use crate::guard::Bounds;
@@ -66,14 +67,13 @@ impl<'a> Wait<'a> {
         client: &'a Client,
         key: &'a Key,
         checked: &'a Checked,
-        cancel: Option<&'a CancelToken>,
+        call: Call<'a>,
     ) -> Result<Self, LockError> {
-        let limit = cancel.and_then(CancelToken::deadline);
-        let bounded = |end: Instant| limit.map_or(end, |limit| end.min(limit));
+        let bounded = |end: Instant| call.deadline().map_or(end, |limit| end.min(limit));
         let begun = Instant::now();
         let end = bounded(deadline_from(begun, checked.acquire_timeout));
         Ok(Self {
-            flight: Flight::new(client, key, checked.ttl, cancel)?,
+            flight: Flight::new(client, key, checked.ttl, call)?,
             checked,
             begun,
             end,
@@ -90,7 +90,7 @@ impl<'a> Wait<'a> {
     }
 
     pub(crate) fn run(mut self) -> Result<Granted, LockError> {
-        let (client, key, cancel) = (self.flight.client, self.flight.key, self.flight.cancel);
+        let (client, key, call) = (self.flight.client, self.flight.key, self.flight.call);
         let lone = self.checked.acquire_timeout.is_zero() || self.checked.retry.max == Some(0);
         // Who finds a line joins it: whoever just arrived is not served before those who wait.
         let entry = if lone {
@@ -110,7 +110,7 @@ impl<'a> Wait<'a> {
             }
         }
         let bell = Arc::new(Bell::default());
-        let _subscription = cancel.map(|token| token.subscribe(bell.clone()));
+        let _subscription = call.token().map(|token| token.subscribe(bell.clone()));
         let place = match entry {
             Some(entry) => entry.into_place(bell.clone()),
             None => client.queue().join(key, bell.clone()),
@@ -221,7 +221,7 @@ impl<'a> Wait<'a> {
     fn sleep(&self, place: &Place, bell: &Bell, until: Instant, counts: bool) -> Awake {
         let was_first = place.is_first();
         loop {
-            if self.flight.cancel.is_some_and(CancelToken::is_cancelled) {
+            if self.flight.call.is_cancelled() {
                 return Awake::Cancelled;
             }
             if place.is_called() {
@@ -314,7 +314,8 @@ pub(crate) struct Flight<'a> {
     client: &'a Client,
     key: &'a Key,
     ttl: Ttl,
-    cancel: Option<&'a CancelToken>,
+    /// The bounds of all attempts.
+    call: Call<'a>,
     lock_id: LockId,
     /// When the request was sent that a grant may answer.
     sent: Duration,
@@ -329,16 +330,16 @@ impl<'a> Flight<'a> {
         client: &'a Client,
         key: &'a Key,
         ttl: Ttl,
-        cancel: Option<&'a CancelToken>,
+        call: Call<'a>,
     ) -> Result<Self, LockError> {
-        if cancel.is_some_and(CancelToken::is_cancelled) {
+        if call.is_cancelled() {
             return Err(cancelled().nothing_applied().for_key(key));
         }
         Ok(Self {
             client,
             key,
             ttl,
-            cancel,
+            call,
             lock_id: LockId::random()?,
             sent: Duration::ZERO,
             in_doubt: false,
@@ -365,14 +366,15 @@ impl<'a> Flight<'a> {
         if !self.in_doubt {
             self.sent = now;
         }
-        let narrower = self.client.bounds().token(self.cancel, start, limit);
-        let cancel = narrower.as_ref().or(self.cancel);
+        let call = self
+            .call
+            .with_deadline(limit.min(deadline_from(start, self.client.bounds().operation)));
         // Until the store has answered, a panic of its code leaves the outcome unknown too.
         let doubt = Doubt(self);
         let answer = doubt
             .0
             .client
-            .attempt(doubt.0.key, &doubt.0.lock_id, doubt.0.ttl, cancel);
+            .attempt(doubt.0.key, &doubt.0.lock_id, doubt.0.ttl, &call);
         std::mem::forget(doubt);
         if let Err(error) = &answer {
             self.in_doubt |= error.may_have_applied();

@@ -9,7 +9,7 @@ mod own_store;
 mod support;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use own_store::Local;
@@ -202,15 +202,39 @@ fn a_cancel_ends_the_calls_of_a_guard() {
     guard.release().expect("an answer").expect_released();
 }
 
-/// The documented store, which applies an acquire and loses the answer while it is told to. Counts the releases that its
-/// deadline ended.
-struct LosesAnswers {
+/// The documented store, with notes of what it was asked.
+struct Noted {
     to: Arc<Local>,
-    loses: AtomicBool,
+    /// Whether it applies an acquire and loses the answer.
+    loses_answers: AtomicBool,
+    /// The releases that their deadline ended.
     late_releases: AtomicUsize,
+    /// The verbs that it was asked for, and how much time each had.
+    asked: Mutex<Vec<(&'static str, Option<Duration>)>>,
 }
 
-impl Backend for LosesAnswers {
+impl Noted {
+    fn around(to: &Arc<Local>) -> Arc<Self> {
+        Arc::new(Self {
+            to: Arc::clone(to),
+            loses_answers: AtomicBool::new(false),
+            late_releases: AtomicUsize::new(0),
+            asked: Mutex::default(),
+        })
+    }
+
+    fn note(&self, verb: &'static str, call: &Call<'_>) {
+        let mut asked = self.asked.lock().expect("no panic");
+        asked.push((verb, call.remaining()));
+    }
+
+    fn was_asked(&self, verb: &str, times: usize) -> bool {
+        let asked = self.asked.lock().expect("no panic");
+        asked.iter().filter(|(asked, _)| *asked == verb).count() >= times
+    }
+}
+
+impl Backend for Noted {
     fn acquire(
         &self,
         key: &Key,
@@ -218,17 +242,17 @@ impl Backend for LosesAnswers {
         ttl: Ttl,
         call: &Call<'_>,
     ) -> Result<AcquireOutcome, LockError> {
+        self.note("acquire", call);
         let outcome = self.to.acquire(key, id, ttl, call)?;
-        if self.loses.load(SeqCst) {
-            return Err(LockError::new(
-                ErrorCode::ServiceUnavailable,
-                "the answer was lost",
-            ));
+        if self.loses_answers.load(SeqCst) {
+            let lost = LockError::new(ErrorCode::ServiceUnavailable, "the answer was lost");
+            return Err(lost);
         }
         Ok(outcome)
     }
 
     fn release(&self, id: &LockId, call: &Call<'_>) -> Result<ReleaseOutcome, LockError> {
+        self.note("release", call);
         let answer = self.to.release(id, call);
         if matches!(&answer, Err(error) if error.code() == ErrorCode::NetworkTimeout) {
             self.late_releases.fetch_add(1, SeqCst);
@@ -237,15 +261,33 @@ impl Backend for LosesAnswers {
     }
 
     fn extend(&self, id: &LockId, ttl: Ttl, call: &Call<'_>) -> Result<ExtendOutcome, LockError> {
+        self.note("extend", call);
         self.to.extend(id, ttl, call)
     }
 
     fn is_locked(&self, key: &Key, call: &Call<'_>) -> Result<bool, LockError> {
+        self.note("is_locked", call);
         self.to.is_locked(key, call)
     }
 
     fn find(&self, by: LookupBy<'_>, call: &Call<'_>) -> Result<Option<StoredLock>, LockError> {
+        self.note("find", call);
         self.to.find(by, call)
+    }
+
+    fn purge_expired(&self, _: u32, call: &Call<'_>) -> Result<u64, LockError> {
+        self.note("purge_expired", call);
+        Ok(0)
+    }
+
+    fn setup_schema(&self, call: &Call<'_>) -> Result<(), LockError> {
+        self.note("setup_schema", call);
+        Ok(())
+    }
+
+    fn check(&self, call: &Call<'_>) -> Result<Vec<String>, LockError> {
+        self.note("check", call);
+        Ok(Vec::new())
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -254,13 +296,47 @@ impl Backend for LosesAnswers {
 }
 
 #[test]
+fn a_client_gives_no_call_of_its_store_more_than_the_operation_timeout() {
+    let store = Noted::around(&Arc::new(Local::open()));
+    let options = ClientOptions::new()
+        .operation_timeout(Duration::from_secs(5))
+        .dispose_timeout(LONG)
+        .cleanup_in_is_locked(true);
+    let client = Client::with_backend_and(Arc::clone(&store), &options).expect("a client");
+    let long = Call::new().within(LONG);
+    for (name, verb) in VERBS {
+        verb(&client, &long).expect(name);
+    }
+    client.check_with(&long).expect("a check");
+    client.setup_schema().expect("a schema");
+    let waits = LockOptions::new()
+        .ttl(LONG)
+        .acquire_timeout(LONG)
+        .heartbeat(Duration::from_millis(100));
+    let guard = client.lock_with("guarded", &waits).expect("the lock");
+    let _ = guard.extend_with(LONG, &long).expect("an answer");
+    eventually("a renewal", || store.was_asked("extend", 3));
+    guard
+        .release_with(&long)
+        .expect("an answer")
+        .expect_released();
+    drop(client.lock_with("dropped", &waits).expect("the lock"));
+    eventually("a clean-up", || store.was_asked("purge_expired", 1));
+    store.loses_answers.store(true, SeqCst);
+    let releases = 4;
+    client.try_lock("undone").expect_err("a lost answer");
+    eventually("an undoing", || store.was_asked("release", releases));
+    for (verb, time) in store.asked.lock().expect("no panic").iter() {
+        let time = time.unwrap_or_else(|| panic!("{verb} has no deadline"));
+        assert!(time <= Duration::from_secs(5), "{verb} has {time:?}");
+    }
+}
+
+#[test]
 fn the_undoing_of_a_lost_answer_ends_by_its_bound_and_is_repeated() {
     let local = Arc::new(Local::open());
-    let store = Arc::new(LosesAnswers {
-        to: Arc::clone(&local),
-        loses: AtomicBool::new(true),
-        late_releases: AtomicUsize::new(0),
-    });
+    let store = Noted::around(&local);
+    store.loses_answers.store(true, SeqCst);
     let options = ClientOptions::new().operation_timeout(BOUND);
     let client = Client::with_backend_and(Arc::clone(&store), &options).expect("a client");
     let error = client.try_lock("k").expect_err("a lost answer");
@@ -283,7 +359,7 @@ fn the_undoing_of_a_lost_answer_ends_by_its_bound_and_is_repeated() {
         store.late_releases.load(SeqCst) >= 2
     });
     drop(hangs);
-    store.loses.store(false, SeqCst);
+    store.loses_answers.store(false, SeqCst);
     eventually("the end of the lock that nobody asked for", || {
         !client.is_locked(&key(), &Call::new()).expect("an answer")
     });

@@ -307,6 +307,7 @@ impl fmt::Debug for LockOptions {
             .field("heartbeat", &self.heartbeat)
             .field("max_hold", &self.max_hold)
             .field("dispose_timeout", &self.dispose_timeout)
+            .field("deadline", &self.deadline)
             .finish_non_exhaustive()
     }
 }

@@ -342,7 +342,9 @@ fn the_undoing_of_a_lost_answer_ends_by_its_bound_and_is_repeated() {
     let error = client.try_lock("k").expect_err("a lost answer");
     assert_eq!(error.code(), ErrorCode::ServiceUnavailable);
     // The first release of the undoing may come before the store hangs: it has then done its work, and another answer is lost.
+    let give_up = Instant::now() + PATIENCE;
     let hangs = loop {
+        assert!(Instant::now() < give_up, "no release ends by its deadline");
         let hangs = local.state(&Call::new()).expect("the state");
         let seen = store.late_releases.load(SeqCst);
         let end = Instant::now() + 4 * BOUND;

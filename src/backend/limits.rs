@@ -4,7 +4,7 @@ use std::ops::Deref;
 use std::time::{Duration, Instant};
 
 use crate::call::Call;
-use crate::cancel::deadline_after;
+use crate::cancel::{deadline_after, deadline_from};
 use crate::error::LockError;
 use crate::process::Owner;
 
@@ -27,8 +27,11 @@ impl<'a> Limits<'a> {
         if !owner.is_this_process() {
             return Err(LockError::forked());
         }
-        let limits = Self::narrow(*call, deadline_after(timeout));
-        limits.left().map_err(LockError::nothing_applied)?;
+        let now = Instant::now();
+        let limits = Self::narrow(*call, deadline_from(now, timeout));
+        if now >= limits.deadline || limits.is_cancelled() {
+            return Err(limits.overrun().nothing_applied());
+        }
         Ok(limits)
     }
 

@@ -33,7 +33,7 @@ mod waiting;
 use backend::limits;
 #[cfg(any(feature = "redis", feature = "postgres", feature = "sqlite"))]
 use backend::pool;
-use backend::{ahead, keyspace, telemetry};
+use backend::{call, keyspace, telemetry};
 #[cfg(any(feature = "redis", feature = "postgres"))]
 use backend::{ear, store_clock};
 use client::{diagnostics, waiter};
@@ -57,6 +57,7 @@ pub use backend::{
     Absence, AcquireOutcome, Backend, Capabilities, ExtendOutcome, LookupBy, ReleaseOutcome,
     TimeAuthority, Watch,
 };
+pub use call::{Call, OnCancel};
 pub use cancel::CancelToken;
 pub use client::{Checked, Client};
 pub use diagnostics::{LockInfo, LockInfoDebug, StoredLock};

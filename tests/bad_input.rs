@@ -32,7 +32,9 @@ use std::time::Duration;
 
 use kit::{TTL, counter, kit};
 use syncguard::testkit::MemoryBackend;
-use syncguard::{Backend, Client, ClientOptions, ErrorCode, Guard, Key, LockError, LockOptions};
+use syncguard::{
+    Backend, Call, Client, ClientOptions, ErrorCode, Guard, Key, LockError, LockOptions,
+};
 
 /// Not a test of its own: what the other processes run.
 #[test]
@@ -105,7 +107,9 @@ fn key(text: &str) -> Key {
 
 #[track_caller]
 fn is_locked(client: &Client, name: &str) -> bool {
-    client.is_locked(&key(name), None).expect("an answer")
+    client
+        .is_locked(&key(name), &Call::new())
+        .expect("an answer")
 }
 
 /// One attempt that must succeed.

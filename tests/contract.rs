@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use support::{PATIENCE, eventually};
 use syncguard::{
-    Absence, AcquireOutcome, Acquired, Backend, CancelToken, Client, ClientOptions, ErrorCode,
-    ExtendOutcome, IncludeRaw, LockEvent, LockId, LockOptions, LookupBy, ReleaseOutcome,
+    Absence, AcquireOutcome, Acquired, Backend, Call, CancelToken, Client, ClientOptions,
+    ErrorCode, ExtendOutcome, IncludeRaw, LockEvent, LockId, LockOptions, LookupBy, ReleaseOutcome,
     TIME_TOLERANCE_MS, Ttl, hash_key,
 };
 use verbs::{id, key};
@@ -48,7 +48,7 @@ fn ttl(duration: Duration) -> Ttl {
 
 fn acquire(store: &impl Backend, name: &str, id: &LockId, lasts: Duration) -> AcquireOutcome {
     store
-        .acquire(&key(name), id, ttl(lasts), None)
+        .acquire(&key(name), id, ttl(lasts), &Call::new())
         .expect("an answer")
 }
 
@@ -61,7 +61,9 @@ fn granted(outcome: AcquireOutcome) -> Acquired {
 }
 
 fn is_locked(store: &impl Backend, name: &str) -> bool {
-    store.is_locked(&key(name), None).expect("an answer")
+    store
+        .is_locked(&key(name), &Call::new())
+        .expect("an answer")
 }
 
 /// Waits until a lease of [`SHORT`] is dead for every store.
@@ -82,7 +84,7 @@ fn one_holder_at_a_time_and_fences_that_grow<S: Store>() {
         ));
         assert!(is_locked(&client, "k") && !is_locked(&client, "other"));
         assert_eq!(
-            client.release(&owner, None).expect("an answer"),
+            client.release(&owner, &Call::new()).expect("an answer"),
             ReleaseOutcome::Released
         );
         assert!(!is_locked(&client, "k"));
@@ -100,25 +102,25 @@ fn at_most_one_release_succeeds<S: Store>() {
     let owner = id();
     let _ = granted(acquire(&client, "k", &owner, LONG));
     assert_eq!(
-        client.release(&id(), None).expect("an answer"),
+        client.release(&id(), &Call::new()).expect("an answer"),
         ReleaseOutcome::Absent(Absence::NotFound)
     );
     assert!(is_locked(&client, "k"), "a foreign release changes nothing");
     assert!(
         client
-            .release(&owner, None)
+            .release(&owner, &Call::new())
             .expect("an answer")
             .is_released()
     );
     for _ in 0..2 {
         assert_eq!(
-            client.release(&owner, None).expect("an answer"),
+            client.release(&owner, &Call::new()).expect("an answer"),
             ReleaseOutcome::Absent(Absence::NotFound)
         );
     }
     let next = id();
     let _ = granted(acquire(&client, "k", &next, LONG));
-    let _ = client.release(&owner, None).expect("an answer");
+    let _ = client.release(&owner, &Call::new()).expect("an answer");
     assert!(
         client.owns(next.as_str()).expect("an answer"),
         "an old id releases nobody else's lock"
@@ -131,14 +133,14 @@ fn extend_replaces_and_never_revives<S: Store>() {
     let owner = id();
     let grant = granted(acquire(&client, "k", &owner, LONG));
     let ExtendOutcome::Extended(longer) = client
-        .extend(&owner, ttl(LONG * 2), None)
+        .extend(&owner, ttl(LONG * 2), &Call::new())
         .expect("an answer")
     else {
         panic!("absent")
     };
     assert!(longer > grant.expires_at_ms + 30_000);
     let ExtendOutcome::Extended(shorter) = client
-        .extend(&owner, ttl(LONG / 2), None)
+        .extend(&owner, ttl(LONG / 2), &Call::new())
         .expect("an answer")
     else {
         panic!("absent")
@@ -150,16 +152,22 @@ fn extend_replaces_and_never_revives<S: Store>() {
         .expect("a live lock");
     assert_eq!((seen.expires_at_ms, seen.fence), (shorter, grant.fence));
     assert_eq!(
-        client.extend(&id(), ttl(LONG), None).expect("an answer"),
+        client
+            .extend(&id(), ttl(LONG), &Call::new())
+            .expect("an answer"),
         ExtendOutcome::Absent(Absence::NotFound)
     );
-    let ExtendOutcome::Extended(_) = client.extend(&owner, ttl(SHORT), None).expect("an answer")
+    let ExtendOutcome::Extended(_) = client
+        .extend(&owner, ttl(SHORT), &Call::new())
+        .expect("an answer")
     else {
         panic!("absent")
     };
     outlive(&client, "k");
     assert!(matches!(
-        client.extend(&owner, ttl(LONG), None).expect("an answer"),
+        client
+            .extend(&owner, ttl(LONG), &Call::new())
+            .expect("an answer"),
         ExtendOutcome::Absent(_)
     ));
     assert!(!is_locked(&client, "k"));
@@ -179,17 +187,19 @@ fn an_expired_lock_looks_like_none<S: Store>() {
     );
     assert!(!client.owns(owner.as_str()).expect("an answer"));
     assert!(matches!(
-        client.release(&owner, None).expect("an answer"),
+        client.release(&owner, &Call::new()).expect("an answer"),
         ReleaseOutcome::Absent(_)
     ));
     let next = granted(acquire(&client, "k", &id(), LONG));
     assert_eq!(next.fence.get(), 2, "the counter outlives the lock");
     assert!(matches!(
-        client.release(&owner, None).expect("an answer"),
+        client.release(&owner, &Call::new()).expect("an answer"),
         ReleaseOutcome::Absent(_)
     ));
     assert!(matches!(
-        client.extend(&owner, ttl(LONG), None).expect("an answer"),
+        client
+            .extend(&owner, ttl(LONG), &Call::new())
+            .expect("an answer"),
         ExtendOutcome::Absent(_)
     ));
     assert!(is_locked(&client, "k"), "the old owner touches nothing");
@@ -206,7 +216,9 @@ fn the_tolerance_is_the_predicates<S: Store>() {
         std::thread::sleep(SHORT + Duration::from_millis(100));
         let (locked, answer) = (
             is_locked(&client, "k"),
-            client.extend(&owner, ttl(LONG), None).expect("an answer"),
+            client
+                .extend(&owner, ttl(LONG), &Call::new())
+                .expect("an answer"),
         );
         let taken = matches!(
             acquire(&client, "k", &id(), LONG),
@@ -216,7 +228,9 @@ fn the_tolerance_is_the_predicates<S: Store>() {
             client.setup_schema().expect("still there");
             let holder = client.get_by_key_raw("k").expect("an answer");
             if let Some(holder) = holder {
-                let _ = client.release(&holder.lock_id, None).expect("an answer");
+                let _ = client
+                    .release(&holder.lock_id, &Call::new())
+                    .expect("an answer");
             }
             continue;
         }
@@ -237,7 +251,7 @@ fn the_same_id_again_answers_the_stored_grant<S: Store>() {
     assert_eq!(again, first);
     assert!(
         client
-            .release(&owner, None)
+            .release(&owner, &Call::new())
             .expect("an answer")
             .is_released()
     );
@@ -255,7 +269,9 @@ fn times_are_the_stores<S: Store>() {
         .expect("a live lock");
     assert_eq!(seen.expires_at_ms, grant.expires_at_ms);
     assert_eq!(seen.expires_at_ms - seen.acquired_at_ms, 12_345);
-    let _ = client.extend(&owner, ttl(LONG), None).expect("an answer");
+    let _ = client
+        .extend(&owner, ttl(LONG), &Call::new())
+        .expect("an answer");
     assert_eq!(
         client
             .get_by_key("k")
@@ -295,7 +311,7 @@ fn lookups_are_sanitised_and_raw_ones_are_not<S: Store>() {
     );
     assert_eq!((raw.key.as_str(), raw.lock_id), ("secret:1", owner));
     let found = client
-        .find(LookupBy::Key(&key("secret:1")), None)
+        .find(LookupBy::Key(&key("secret:1")), &Call::new())
         .expect("an answer")
         .expect("a live lock");
     for shown in [
@@ -375,7 +391,7 @@ fn any_text_is_a_key_and_comes_back_whole<S: Store>() {
         );
         assert!(
             client
-                .release(&raw.lock_id, None)
+                .release(&raw.lock_id, &Call::new())
                 .expect("an answer")
                 .is_released(),
             "{name:?}"
@@ -439,7 +455,7 @@ fn a_cancelled_call_is_not_sent<S: Store>() {
     let client = store.client();
     let (owner, token) = (id(), CancelToken::new());
     token.cancel();
-    let cancel = Some(&token);
+    let cancel = &Call::new().cancelled_by(&token);
     let name = key("k");
     let errors = [
         client
@@ -472,9 +488,9 @@ fn a_cancelled_call_is_not_sent<S: Store>() {
             "{error}"
         );
     }
-    let late = CancelToken::new().with_timeout(Duration::ZERO);
+    let late = Call::new().within(Duration::ZERO);
     let error = client
-        .acquire(&name, &owner, ttl(LONG), Some(&late))
+        .acquire(&name, &owner, ttl(LONG), &late)
         .expect_err("too late");
     assert_eq!(
         (error.code(), error.may_have_applied()),
@@ -535,7 +551,7 @@ fn one_of_eight_simultaneous_acquires_wins<S: Store>() {
                 std::thread::spawn(move || {
                     start.wait();
                     client
-                        .acquire(&name, &id(), ttl(LONG), None)
+                        .acquire(&name, &id(), ttl(LONG), &Call::new())
                         .expect("an answer")
                 })
             })
@@ -558,13 +574,13 @@ fn guards_and_verbs_work_on_the_same_locks<S: Store>() {
     assert!(there.try_lock("k").expect("an answer").is_none());
     assert!(matches!(
         there
-            .extend(guard.lock_id(), ttl(LONG), None)
+            .extend(guard.lock_id(), ttl(LONG), &Call::new())
             .expect("an answer"),
         ExtendOutcome::Extended(_)
     ));
     assert!(
         there
-            .release(guard.lock_id(), None)
+            .release(guard.lock_id(), &Call::new())
             .expect("an answer")
             .is_released()
     );
@@ -619,7 +635,7 @@ fn a_lock_taken_away_is_lost<S: Store>() {
     let guard = client.lock_with("k", &options).expect("a lock");
     assert!(
         client
-            .release(guard.lock_id(), None)
+            .release(guard.lock_id(), &Call::new())
             .expect("an answer")
             .is_released()
     );
@@ -643,10 +659,14 @@ fn events_tell_what_happened<S: Store>() {
     let _ = acquire(&client, "secret", &id(), LONG);
     let _ = is_locked(&client, "secret");
     let _ = client.get_by_key("secret").expect("an answer");
-    let _ = client.extend(&owner, ttl(LONG), None).expect("an answer");
-    let _ = client.release(&owner, None).expect("an answer");
-    let _ = client.release(&owner, None).expect("an answer");
-    let _ = client.extend(&owner, ttl(LONG), None).expect("an answer");
+    let _ = client
+        .extend(&owner, ttl(LONG), &Call::new())
+        .expect("an answer");
+    let _ = client.release(&owner, &Call::new()).expect("an answer");
+    let _ = client.release(&owner, &Call::new()).expect("an answer");
+    let _ = client
+        .extend(&owner, ttl(LONG), &Call::new())
+        .expect("an answer");
     let _ = client.get_by_id(owner.as_str()).expect("an answer");
     eventually("nine events", || seen.lock().is_ok_and(|s| s.len() == 9));
     let seen = seen.lock().expect("the events").clone();
@@ -712,10 +732,13 @@ fn set_up_check_and_purge_are_harmless<S: Store>() {
     let _ = granted(acquire(&client, "dead", &id(), SHORT));
     outlive(&client, "dead");
     eventually("the purge", || {
-        let purged = client.purge_expired(100, None).expect("an answer");
+        let purged = client.purge_expired(100, &Call::new()).expect("an answer");
         purged == 1 || !S::TOLERATES
     });
-    assert_eq!(client.purge_expired(100, None).expect("an answer"), 0);
+    assert_eq!(
+        client.purge_expired(100, &Call::new()).expect("an answer"),
+        0
+    );
     assert!(client.owns(live.as_str()).expect("an answer"));
     assert_eq!(
         granted(acquire(&client, "dead", &id(), LONG)).fence.get(),

@@ -23,8 +23,8 @@ use proxy::{Address, Mode, Proxy};
 use server::RedisServer;
 use stopwatch::{Stopwatch, worst_of_three};
 use syncguard::{
-    AcquireOutcome, Backend, CancelToken, Client, ClientOptions, ErrorCode, LockError, LockId,
-    LookupBy, RedisBackend, Ttl,
+    AcquireOutcome, Backend, Call, CancelToken, Client, ClientOptions, ErrorCode, LockError,
+    LockId, LookupBy, RedisBackend, Ttl,
 };
 use verbs::{granted, id, key};
 
@@ -43,7 +43,7 @@ fn patient(url: &str) -> RedisBackend {
 /// Waits until `redis`, which has little time for a call, has a connection.
 fn warm(redis: &RedisBackend) {
     let deadline = Instant::now() + Duration::from_secs(30);
-    while redis.is_locked(&key("x"), None).is_err() {
+    while redis.is_locked(&key("x"), &Call::new()).is_err() {
         assert!(Instant::now() < deadline, "it never works");
     }
 }
@@ -61,26 +61,29 @@ fn verbs() -> Vec<(
     vec![
         (
             "acquire",
-            Box::new(|r, id| r.acquire(&key("x"), id, ttl(), None).map(drop)),
+            Box::new(|r, id| r.acquire(&key("x"), id, ttl(), &Call::new()).map(drop)),
         ),
-        ("release", Box::new(|r, id| r.release(id, None).map(drop))),
+        (
+            "release",
+            Box::new(|r, id| r.release(id, &Call::new()).map(drop)),
+        ),
         (
             "extend",
-            Box::new(|r, id| r.extend(id, ttl(), None).map(drop)),
+            Box::new(|r, id| r.extend(id, ttl(), &Call::new()).map(drop)),
         ),
         (
             "is_locked",
-            Box::new(|r, _| r.is_locked(&key("x"), None).map(drop)),
+            Box::new(|r, _| r.is_locked(&key("x"), &Call::new()).map(drop)),
         ),
         (
             "find by key",
-            Box::new(|r, _| r.find(LookupBy::Key(&key("x")), None).map(drop)),
+            Box::new(|r, _| r.find(LookupBy::Key(&key("x")), &Call::new()).map(drop)),
         ),
         (
             "find by id",
-            Box::new(|r, id| r.find(LookupBy::LockId(id), None).map(drop)),
+            Box::new(|r, id| r.find(LookupBy::LockId(id), &Call::new()).map(drop)),
         ),
-        ("check", Box::new(|r, _| r.check(None).map(drop))),
+        ("check", Box::new(|r, _| r.check(&Call::new()).map(drop))),
     ]
 }
 
@@ -108,15 +111,20 @@ fn a_stopped_server_costs_the_operation_timeout() {
     let server = RedisServer::start(&[]);
     let redis = open(&server.url());
     let a = id();
-    let _ = granted(patient(&server.url()).acquire(&key("mine"), &a, ttl(), None));
+    let _ = granted(patient(&server.url()).acquire(&key("mine"), &a, ttl(), &Call::new()));
     {
         let _paused = server.pause();
         every_verb_times_out(&redis);
     }
     // What the server did once it went on is nobody's answer.
     let redis = patient(&server.url());
-    assert!(redis.is_locked(&key("mine"), None).expect("a look"));
-    assert!(redis.release(&a, None).expect("an answer").is_released());
+    assert!(redis.is_locked(&key("mine"), &Call::new()).expect("a look"));
+    assert!(
+        redis
+            .release(&a, &Call::new())
+            .expect("an answer")
+            .is_released()
+    );
 }
 
 #[test]
@@ -157,7 +165,9 @@ fn a_server_that_never_greets_costs_the_connect_timeout() {
     let url = format!("redis+unix://{}", path.display());
     let redis = RedisBackend::open(&url, &quick).expect("a good URL");
     let begun = Instant::now();
-    let error = redis.is_locked(&key("x"), None).expect_err("nobody there");
+    let error = redis
+        .is_locked(&key("x"), &Call::new())
+        .expect_err("nobody there");
     let took = begun.elapsed();
     assert_eq!(error.code(), ErrorCode::NetworkTimeout, "{error}");
     assert!(!error.may_have_applied());
@@ -200,11 +210,11 @@ fn an_error_tells_whether_something_may_have_happened() {
     proxy.set(Mode::Swallow);
     // On the pooled connection the request was sent; on a new one not even the login was answered.
     let sent = redis
-        .acquire(&key("x"), &id(), ttl(), None)
+        .acquire(&key("x"), &id(), ttl(), &Call::new())
         .expect_err("swallowed");
     assert!(sent.may_have_applied());
     let not_sent = redis
-        .acquire(&key("x"), &id(), ttl(), None)
+        .acquire(&key("x"), &id(), ttl(), &Call::new())
         .expect_err("swallowed");
     assert!(!not_sent.may_have_applied());
 }
@@ -217,18 +227,23 @@ fn a_lost_reply_is_found_again_by_its_lock_id() {
         "redis+unix://{}",
         server.dir().join("p").display()
     ));
-    assert!(!redis.is_locked(&key("x"), None).expect("a look"));
+    assert!(!redis.is_locked(&key("x"), &Call::new()).expect("a look"));
     for round in 1..=1_000u64 {
         let a = id();
         proxy.cut_next_replies(1);
         let error = redis
-            .acquire(&key("x"), &a, ttl(), None)
+            .acquire(&key("x"), &a, ttl(), &Call::new())
             .expect_err("its reply is lost");
         assert_eq!(error.code(), ErrorCode::ServiceUnavailable, "{error}");
         assert!(error.may_have_applied());
-        let grant = granted(redis.acquire(&key("x"), &a, ttl(), None));
+        let grant = granted(redis.acquire(&key("x"), &a, ttl(), &Call::new()));
         assert_eq!(grant.fence.get(), round, "the grant was stored once");
-        assert!(redis.release(&a, None).expect("an answer").is_released());
+        assert!(
+            redis
+                .release(&a, &Call::new())
+                .expect("an answer")
+                .is_released()
+        );
     }
     let left = server.cli(&["KEYS", "*"]);
     assert_eq!(
@@ -406,7 +421,9 @@ fn a_plain_server_never_sees_the_password_of_a_tls_url() {
     ] {
         let fake = Fake::start(answer, false);
         let redis = open(&format!("rediss://user:s3cret@127.0.0.1:{}", fake.port));
-        let error = redis.is_locked(&key("x"), None).expect_err("no TLS there");
+        let error = redis
+            .is_locked(&key("x"), &Call::new())
+            .expect_err("no TLS there");
         assert!(!error.may_have_applied());
         let received = fake.received.lock().expect("not poisoned").clone();
         assert!(!received.windows(6).any(|w| w == b"s3cret"));
@@ -448,8 +465,13 @@ fn signals_fail_no_call() {
                     while Instant::now() < end {
                         for _ in 0..20 {
                             let a = id();
-                            let _ = granted(redis.acquire(&key(&url), &a, ttl(), None));
-                            assert!(redis.release(&a, None).expect("an answer").is_released());
+                            let _ = granted(redis.acquire(&key(&url), &a, ttl(), &Call::new()));
+                            assert!(
+                                redis
+                                    .release(&a, &Call::new())
+                                    .expect("an answer")
+                                    .is_released()
+                            );
                             calls.fetch_add(2, Ordering::SeqCst);
                         }
                         // Connecting is interrupted too.
@@ -484,7 +506,8 @@ fn a_cancel_during_connect_ends_it() {
     let redis = patient(&format!("redis://127.0.0.1:{}", fake.port));
     let token = CancelToken::new();
     std::thread::scope(|scope| {
-        let call = scope.spawn(|| redis.acquire(&key("x"), &id(), ttl(), Some(&token)));
+        let call = scope
+            .spawn(|| redis.acquire(&key("x"), &id(), ttl(), &Call::new().cancelled_by(&token)));
         while fake.accepted.load(Ordering::SeqCst) == 0 {
             std::thread::yield_now();
         }
@@ -516,7 +539,7 @@ fn no_fence_is_given_twice_by_a_server_that_is_killed() {
                         let a = id();
                         // An error is the server's death; a lock left by it is that round's, and the next one takes a
                         // key of its own by releasing what is stored.
-                        match redis.acquire(&k, &a, ttl(), None) {
+                        match redis.acquire(&k, &a, ttl(), &Call::new()) {
                             Ok(AcquireOutcome::Acquired(grant)) => {
                                 let mut highest = highest.lock().expect("not poisoned");
                                 let last = highest.entry(at).or_default();
@@ -524,11 +547,12 @@ fn no_fence_is_given_twice_by_a_server_that_is_killed() {
                                 *last = grant.fence.get();
                                 drop(highest);
                                 grants.fetch_add(1, Ordering::SeqCst);
-                                let _ = redis.release(&a, None);
+                                let _ = redis.release(&a, &Call::new());
                             }
                             Ok(AcquireOutcome::Locked(_)) => {
-                                if let Ok(Some(left)) = redis.find(LookupBy::Key(&k), None) {
-                                    let _ = redis.release(&left.lock_id, None);
+                                if let Ok(Some(left)) = redis.find(LookupBy::Key(&k), &Call::new())
+                                {
+                                    let _ = redis.release(&left.lock_id, &Call::new());
                                 }
                             }
                             Err(_) => return,

@@ -18,7 +18,7 @@ use support::stopwatch::{Stopwatch, worst_of_three};
 use support::{PATIENCE, eventually};
 use syncguard::testkit::{Fault, MemoryBackend, Verb};
 use syncguard::{
-    Backend, Client, ClientOptions, ErrorCode, Guard, Key, LockError, LockOptions, LookupBy,
+    Backend, Call, Client, ClientOptions, ErrorCode, Guard, Key, LockError, LockOptions, LookupBy,
     LossReason, Ttl,
 };
 
@@ -817,12 +817,18 @@ fn a_store_of_ones_own_is_given_the_deadline_of_every_call() {
         );
     };
     bounded("acquire", &|| {
-        client.acquire(&key, &id, ttl, None).map(drop)
+        client.acquire(&key, &id, ttl, &Call::new()).map(drop)
     });
-    bounded("release", &|| client.release(&id, None).map(drop));
-    bounded("extend", &|| client.extend(&id, ttl, None).map(drop));
-    bounded("is_locked", &|| client.is_locked(&key, None).map(drop));
-    bounded("find", &|| client.find(LookupBy::Key(&key), None).map(drop));
+    bounded("release", &|| client.release(&id, &Call::new()).map(drop));
+    bounded("extend", &|| {
+        client.extend(&id, ttl, &Call::new()).map(drop)
+    });
+    bounded("is_locked", &|| {
+        client.is_locked(&key, &Call::new()).map(drop)
+    });
+    bounded("find", &|| {
+        client.find(LookupBy::Key(&key), &Call::new()).map(drop)
+    });
     bounded("get_by_key", &|| client.get_by_key("k").map(drop));
     bounded("try_lock", &|| client.try_lock("other").map(drop));
     bounded("guard.extend", &|| guard.extend(TTL).map(drop));

@@ -23,7 +23,7 @@ use process::Stage;
 use support::{PATIENCE, eventually};
 use syncguard::testkit::{Fault, ManualClock, MemoryBackend, Verb};
 use syncguard::{
-    Backend, CancelToken, Client, ClientOptions, ErrorCode, IncludeRaw, Key, LockEvent,
+    Backend, Call, CancelToken, Client, ClientOptions, ErrorCode, IncludeRaw, Key, LockEvent,
     LockEventType, LockId, LockOptions, Telemetry, Ttl,
 };
 
@@ -53,7 +53,13 @@ fn a_callback_that_hangs_delays_nobody_and_what_it_misses_is_counted() {
     let store = Arc::new(store);
     let calling = std::thread::spawn({
         let store = Arc::clone(&store);
-        move || (0..CALLS).all(|_| store.is_locked(&key("k"), None).is_ok_and(|locked| !locked))
+        move || {
+            (0..CALLS).all(|_| {
+                store
+                    .is_locked(&key("k"), &Call::new())
+                    .is_ok_and(|locked| !locked)
+            })
+        }
     });
     eventually("the calls' end", || calling.is_finished());
     assert!(calling.join().expect("no panic"));
@@ -81,8 +87,8 @@ fn a_callback_or_predicate_that_panics_is_called_again() {
     }));
     let other = Telemetry::new(MemoryBackend::new(), predicate, |_| {});
     for n in 1..=3 {
-        assert!(!store.is_locked(&key("k"), None).expect("an answer"));
-        assert!(!other.is_locked(&key("k"), None).expect("an answer"));
+        assert!(!store.is_locked(&key("k"), &Call::new()).expect("an answer"));
+        assert!(!other.is_locked(&key("k"), &Call::new()).expect("an answer"));
         eventually("both", || heard.load(SeqCst) == 2 * n);
     }
 }
@@ -101,12 +107,14 @@ fn trouble_is_an_event_without_a_reason_and_an_expired_lock_has_one() {
     for verb in [Verb::Acquire, Verb::IsLocked] {
         memory.once(verb, Fault::Refuse(ErrorCode::ServiceUnavailable));
     }
-    assert!(store.acquire(&k, &mine, ttl(), None).is_err());
-    assert!(store.is_locked(&k, None).is_err());
-    let _ = store.acquire(&k, &mine, ttl(), None).expect("a grant");
+    assert!(store.acquire(&k, &mine, ttl(), &Call::new()).is_err());
+    assert!(store.is_locked(&k, &Call::new()).is_err());
+    let _ = store
+        .acquire(&k, &mine, ttl(), &Call::new())
+        .expect("a grant");
     clock.advance(Duration::from_secs(60));
-    let _ = store.extend(&mine, ttl(), None).expect("an answer");
-    let _ = store.release(&mine, None).expect("an answer");
+    let _ = store.extend(&mine, ttl(), &Call::new()).expect("an answer");
+    let _ = store.release(&mine, &Call::new()).expect("an answer");
     let events: Vec<LockEvent> = (0..5)
         .map(|_| told.recv_timeout(PATIENCE).expect("an event"))
         .collect();
@@ -147,7 +155,11 @@ fn a_clean_up_runs_now_and_then_and_is_nobodys_trouble() {
     clock.advance(Duration::from_secs(10));
     for wanted in 1..=3 {
         for _ in 0..50 {
-            assert!(!client.is_locked(&key("k"), None).expect("an answer"));
+            assert!(
+                !client
+                    .is_locked(&key("k"), &Call::new())
+                    .expect("an answer")
+            );
         }
         eventually("a clean-up", || count.load(SeqCst) >= wanted);
         // More of them would be on their way by now, as a rule.
@@ -194,7 +206,12 @@ fn cleans_up(options: ClientOptions) {
     assert!(kit.is_locked());
     kit.clock.advance(TTL + Duration::from_millis(1500));
     // A clean-up of this call's own, to be certain that one has looked: those that `is_locked` asks for run when they run.
-    assert_eq!(kit.client.purge_expired(10, None).expect("an answer"), 0);
+    assert_eq!(
+        kit.client
+            .purge_expired(10, &Call::new())
+            .expect("an answer"),
+        0
+    );
     assert!(!kit.is_locked());
     assert_eq!(
         kit.store.stored(),
@@ -469,14 +486,14 @@ fn a_cancel_ends_a_check_whose_hook_hangs() {
     let token = CancelToken::new();
     let begun = Instant::now();
     std::thread::scope(|scope| {
-        let check = scope.spawn(|| client.check_with(Some(&token)));
+        let check = scope.spawn(|| client.check_with(&Call::new().cancelled_by(&token)));
         inside.recv_timeout(PATIENCE).expect("the hook");
         token.cancel();
         let checked = check.join().expect("no panic").expect("what it found");
         assert_eq!(checked.undelivered, 1);
-        // A token's own deadline ends it too.
-        let soon = CancelToken::new().with_timeout(Duration::from_millis(50));
-        let checked = client.check_with(Some(&soon)).expect("what it found");
+        // The deadline of the call ends it too.
+        let soon = Call::new().within(Duration::from_millis(50));
+        let checked = client.check_with(&soon).expect("what it found");
         assert_eq!(checked.undelivered, 1);
     });
     assert!(begun.elapsed() < PATIENCE * 2);

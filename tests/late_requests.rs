@@ -14,13 +14,15 @@ mod support;
 mod verbs;
 
 use std::any::Any;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use postgres::Server;
 use proxy::{Address, Proxy};
 use server::RedisServer;
 use support::{PATIENCE, eventually};
-use syncguard::{Backend, CancelToken, Client, ErrorCode, ExtendOutcome, LockOptions, LookupBy};
+use syncguard::{
+    Backend, Call, CancelToken, Client, ErrorCode, ExtendOutcome, LockOptions, LookupBy,
+};
 use verbs::{code, granted, id, key, patient, ttl};
 
 /// A server, a way to it that can delay requests, and one that cannot.
@@ -83,11 +85,14 @@ impl Network {
 
     /// What is left of the lock of `k`, by the store's own word.
     fn left_ms(&self) -> i64 {
-        let probe = granted(self.near.acquire(&key("clock"), &id(), ttl(60_000), None));
+        let probe = granted(
+            self.near
+                .acquire(&key("clock"), &id(), ttl(60_000), &Call::new()),
+        );
         let now = probe.expires_at_ms - 60_000;
-        let released = self.near.release(&probe.lock_id, None);
+        let released = self.near.release(&probe.lock_id, &Call::new());
         assert!(released.expect("an answer").is_released());
-        let lock = self.near.find(LookupBy::Key(&key("k")), None);
+        let lock = self.near.find(LookupBy::Key(&key("k")), &Call::new());
         lock.expect("a look").map_or(0, |l| l.expires_at_ms - now)
     }
 
@@ -100,8 +105,8 @@ impl Network {
 }
 
 /// Ends a call soon, long before the server would refuse it.
-fn short_call() -> CancelToken {
-    CancelToken::new().with_timeout(Duration::from_millis(300))
+fn short_call() -> Call<'static> {
+    Call::new().within(Duration::from_millis(300))
 }
 
 #[test]
@@ -110,7 +115,7 @@ fn a_delayed_extend_does_not_undo_a_later_one() {
         let net = network();
         let guard = net.far.lock("k").expect("a free lock");
         net.proxy.hold_back();
-        let held = guard.extend_with(Duration::from_secs(2), Some(&short_call()));
+        let held = guard.extend_with(Duration::from_secs(2), &short_call());
         assert_eq!(code(held), ErrorCode::NetworkTimeout);
         assert!(guard.remaining() <= Duration::from_secs(2));
         // On another connection. It may be answered before the store's clock has passed the time of the first one; then the guard
@@ -146,8 +151,12 @@ fn an_extend_that_may_still_arrive_in_time_counts() {
         let token = CancelToken::new();
         let cancel = token.clone();
         std::thread::scope(|scope| {
-            let extend =
-                scope.spawn(|| guard.extend_with(Duration::from_millis(9_000), Some(&token)));
+            let extend = scope.spawn(|| {
+                guard.extend_with(
+                    Duration::from_millis(9_000),
+                    &Call::new().cancelled_by(&token),
+                )
+            });
             net.proxy.wait_for(|counts| counts.from_clients > 0);
             cancel.cancel();
             assert_eq!(code(extend.join().expect("no panic")), ErrorCode::Aborted);
@@ -177,7 +186,7 @@ fn a_delayed_acquire_takes_nothing() {
         let net = network();
         let backend: &dyn Backend = &net.far;
         net.proxy.hold_back();
-        let tried = backend.acquire(&key("k"), &id(), ttl(600_000), Some(&short_call()));
+        let tried = backend.acquire(&key("k"), &id(), ttl(600_000), &short_call());
         let error = tried.expect_err("no answer");
         assert_eq!(error.code(), ErrorCode::NetworkTimeout);
         assert!(error.may_have_applied());
@@ -185,7 +194,7 @@ fn a_delayed_acquire_takes_nothing() {
         std::thread::sleep(Duration::from_secs(1));
         net.deliver();
         assert!(
-            !net.near.is_locked(&key("k"), None).expect("a look"),
+            !net.near.is_locked(&key("k"), &Call::new()).expect("a look"),
             "a lock without a holder"
         );
     }
@@ -201,17 +210,17 @@ fn an_attempt_that_arrives_after_the_release_is_taken_back() {
         let options = LockOptions::new()
             .ttl(Duration::from_secs(600))
             .acquire_timeout(PATIENCE)
-            .cancel(&CancelToken::new().with_timeout(Duration::from_secs(4)));
+            .deadline(Instant::now() + Duration::from_secs(4));
         let locking = std::thread::spawn(move || far.lock_with("k", &options));
         net.proxy.wait_for(|counts| counts.from_clients > 0);
         // The connection breaks, the request does not: the second attempt is granted, and its lock released.
         net.proxy.reset_held();
         let guard = locking.join().expect("no panic").expect("granted");
         assert!(guard.release().expect("an answer").is_released());
-        assert!(!net.near.is_locked(&key("k"), None).expect("a look"));
+        assert!(!net.near.is_locked(&key("k"), &Call::new()).expect("a look"));
         net.deliver();
         eventually("the end of the lock that the first attempt took", || {
-            !net.near.is_locked(&key("k"), None).expect("a look")
+            !net.near.is_locked(&key("k"), &Call::new()).expect("a look")
         });
     }
 }
@@ -286,12 +295,12 @@ fn bare_extends_are_refused_late_too() {
     for network in NETWORKS {
         let net = network();
         let backend: &dyn Backend = &net.far;
-        let grant = granted(backend.acquire(&key("k"), &id(), ttl(60_000), None));
+        let grant = granted(backend.acquire(&key("k"), &id(), ttl(60_000), &Call::new()));
         net.proxy.hold_back();
-        let held = backend.extend(&grant.lock_id, ttl(1_000), Some(&short_call()));
+        let held = backend.extend(&grant.lock_id, ttl(1_000), &short_call());
         assert_eq!(code(held), ErrorCode::NetworkTimeout);
         std::thread::sleep(Duration::from_secs(1));
-        let later = backend.extend(&grant.lock_id, ttl(60_000), None);
+        let later = backend.extend(&grant.lock_id, ttl(60_000), &Call::new());
         assert!(matches!(later, Ok(ExtendOutcome::Extended(_))));
         net.deliver();
         assert!(net.left_ms() > 30_000);

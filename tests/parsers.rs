@@ -13,7 +13,7 @@ use std::sync::mpsc::{Sender, channel};
 
 use proptest::prelude::*;
 use syncguard::{
-    AcquireOutcome, Backend, Client, ClientOptions, Fence, Key, LockError, LockId, LookupBy,
+    AcquireOutcome, Backend, Call, Client, ClientOptions, Fence, Key, LockError, LockId, LookupBy,
     PostgresBackend, RedisBackend,
 };
 use verbs::{id, key, patient, ttl};
@@ -192,12 +192,12 @@ fn whatever_a_redis_server_sends_is_an_answer_or_an_error() {
         let redis = RedisBackend::open(&url, &patient()).expect("a good URL");
         let (k, mine) = (key("k"), id());
         match verb {
-            0 => if let Ok(AcquireOutcome::Acquired(grant)) = redis.acquire(&k, &mine, ttl(1000), None) {
+            0 => if let Ok(AcquireOutcome::Acquired(grant)) = redis.acquire(&k, &mine, ttl(1000), &Call::new()) {
                 prop_assert_eq!(grant.lock_id, mine);
             },
-            1 => drop(redis.release(&mine, None)),
-            2 => drop(redis.find(LookupBy::Key(&k), None)),
-            _ => drop(redis.check(None)),
+            1 => drop(redis.release(&mine, &Call::new())),
+            2 => drop(redis.find(LookupBy::Key(&k), &Call::new())),
+            _ => drop(redis.check(&Call::new())),
         }
     });
 }
@@ -211,9 +211,9 @@ fn whatever_a_postgres_server_sends_is_an_answer_or_an_error() {
         let store = PostgresBackend::open(&url, &patient()).expect("a good URL");
         let (k, mine) = (key("k"), id());
         let error = match verb {
-            0 => store.acquire(&k, &mine, ttl(1000), None).map(drop).err(),
-            1 => store.extend(&mine, ttl(1000), None).map(drop).err(),
-            _ => store.find(LookupBy::Key(&k), None).map(drop).err(),
+            0 => store.acquire(&k, &mine, ttl(1000), &Call::new()).map(drop).err(),
+            1 => store.extend(&mine, ttl(1000), &Call::new()).map(drop).err(),
+            _ => store.find(LookupBy::Key(&k), &Call::new()).map(drop).err(),
         };
         if let Some(error) = error {
             says_nothing(&error)?;

@@ -25,7 +25,7 @@ fn a_lock_lives_as_the_contract_says() {
     let first = take(&store, "job:1");
     assert_eq!(first.fence.get(), 1);
     match store
-        .acquire(&key("job:1"), &id(), ttl(1000), None)
+        .acquire(&key("job:1"), &id(), ttl(1000), &Call::new())
         .expect("an answer")
     {
         AcquireOutcome::Locked(Some(holder)) => {
@@ -38,15 +38,22 @@ fn a_lock_lives_as_the_contract_says() {
     }
     // The answer was lost: the same id again has the stored grant.
     let again = store
-        .acquire(&key("job:1"), &first.lock_id, ttl(5), None)
+        .acquire(&key("job:1"), &first.lock_id, ttl(5), &Call::new())
         .expect("an answer");
     assert_eq!(grant(again), first);
-    assert!(store.is_locked(&key("job:1"), None).expect("an answer"));
+    assert!(
+        store
+            .is_locked(&key("job:1"), &Call::new())
+            .expect("an answer")
+    );
     for by in [
         LookupBy::Key(&key("job:1")),
         LookupBy::LockId(&first.lock_id),
     ] {
-        let found = store.find(by, None).expect("an answer").expect("a lock");
+        let found = store
+            .find(by, &Call::new())
+            .expect("an answer")
+            .expect("a lock");
         assert_eq!(
             (found.key.as_str(), found.lock_id, found.fence),
             ("job:1", first.lock_id, first.fence)
@@ -55,34 +62,42 @@ fn a_lock_lives_as_the_contract_says() {
         assert_eq!(found.acquired_at_ms, first.expires_at_ms - 60_000);
     }
     match store
-        .extend(&first.lock_id, ttl(120_000), None)
+        .extend(&first.lock_id, ttl(120_000), &Call::new())
         .expect("an answer")
     {
         ExtendOutcome::Extended(at) => assert!(at >= first.expires_at_ms + 60_000),
         other => panic!("{other:?}"),
     }
     assert_eq!(
-        store.extend(&id(), ttl(1), None).expect("an answer"),
+        store
+            .extend(&id(), ttl(1), &Call::new())
+            .expect("an answer"),
         ExtendOutcome::Absent(Absence::NotFound)
     );
     assert_eq!(
-        store.release(&id(), None).expect("an answer"),
+        store.release(&id(), &Call::new()).expect("an answer"),
         ReleaseOutcome::Absent(Absence::NotFound)
     );
     assert!(
         store
-            .release(&first.lock_id, None)
+            .release(&first.lock_id, &Call::new())
             .expect("an answer")
             .is_released()
     );
     assert_eq!(
-        store.release(&first.lock_id, None).expect("an answer"),
+        store
+            .release(&first.lock_id, &Call::new())
+            .expect("an answer"),
         ReleaseOutcome::Absent(Absence::NotFound)
     );
-    assert!(!store.is_locked(&key("job:1"), None).expect("an answer"));
+    assert!(
+        !store
+            .is_locked(&key("job:1"), &Call::new())
+            .expect("an answer")
+    );
     assert!(
         store
-            .find(LookupBy::Key(&key("job:1")), None)
+            .find(LookupBy::Key(&key("job:1")), &Call::new())
             .expect("an answer")
             .is_none()
     );
@@ -103,29 +118,29 @@ fn the_servers_clock_decides_with_the_one_tolerance() {
     let a = take(&store, "a");
     age("a", -20_000);
     assert!(matches!(
-        store.extend(&a.lock_id, ttl(60_000), None),
+        store.extend(&a.lock_id, ttl(60_000), &Call::new()),
         Ok(ExtendOutcome::Extended(_))
     ));
     let b = take(&store, "b");
     age("b", 1001);
-    assert!(!store.is_locked(&key("b"), None).expect("an answer"));
+    assert!(!store.is_locked(&key("b"), &Call::new()).expect("an answer"));
     assert!(
         store
-            .find(LookupBy::LockId(&b.lock_id), None)
+            .find(LookupBy::LockId(&b.lock_id), &Call::new())
             .expect("an answer")
             .is_none()
     );
     assert_eq!(
-        store.extend(&b.lock_id, ttl(60_000), None).ok(),
+        store.extend(&b.lock_id, ttl(60_000), &Call::new()).ok(),
         Some(ExtendOutcome::Absent(Absence::Expired))
     );
     assert_eq!(
-        store.release(&b.lock_id, None).ok(),
+        store.release(&b.lock_id, &Call::new()).ok(),
         Some(ReleaseOutcome::Absent(Absence::Expired))
     );
     assert_eq!(take(&store, "b").fence.get(), 2);
     assert_eq!(
-        store.release(&b.lock_id, None).ok(),
+        store.release(&b.lock_id, &Call::new()).ok(),
         Some(ReleaseOutcome::Absent(Absence::NotFound))
     );
 
@@ -135,12 +150,12 @@ fn the_servers_clock_decides_with_the_one_tolerance() {
         let c = take(&store, "c");
         let begun = std::time::Instant::now();
         age("c", 200);
-        let locked = store.is_locked(&key("c"), None).expect("an answer");
+        let locked = store.is_locked(&key("c"), &Call::new()).expect("an answer");
         let extended = store
-            .extend(&c.lock_id, ttl(60_000), None)
+            .extend(&c.lock_id, ttl(60_000), &Call::new())
             .expect("an answer");
         let in_time = begun.elapsed() < Duration::from_millis(750);
-        let _ = store.release(&c.lock_id, None).expect("an answer");
+        let _ = store.release(&c.lock_id, &Call::new()).expect("an answer");
         if in_time {
             quick += 1;
             let alive = locked && matches!(extended, ExtendOutcome::Extended(_));
@@ -181,21 +196,21 @@ fn keys_are_plain_data() {
     for (name, grant) in names.iter().zip(&grants) {
         assert_eq!(grant.fence.get(), 1, "{name:?}");
         let found = store
-            .find(LookupBy::Key(&key(name)), None)
+            .find(LookupBy::Key(&key(name)), &Call::new())
             .expect("an answer")
             .expect("a lock");
         assert_eq!((found.key.as_str(), found.lock_id), (*name, grant.lock_id));
     }
     assert!(
         store
-            .is_locked(&key("cafe\u{301}"), None)
+            .is_locked(&key("cafe\u{301}"), &Call::new())
             .expect("an answer"),
         "one lock in both forms"
     );
     for grant in &grants {
         assert!(
             store
-                .release(&grant.lock_id, None)
+                .release(&grant.lock_id, &Call::new())
                 .expect("an answer")
                 .is_released()
         );
@@ -218,11 +233,11 @@ fn counters_outside_their_limits_grant_nothing() {
             "INSERT INTO counters.syncguard_fence_counters VALUES ('fence:{bad}', {bad})"
         ));
         let error = store
-            .acquire(&key(bad), &id(), ttl(30_000), None)
+            .acquire(&key(bad), &id(), ttl(30_000), &Call::new())
             .expect_err("no grant");
         assert_eq!(error.code(), ErrorCode::Internal, "{error}");
         assert!(!error.may_have_applied() && error.message().contains("not taken"));
-        assert!(!store.is_locked(&key(bad), None).expect("an answer"));
+        assert!(!store.is_locked(&key(bad), &Call::new()).expect("an answer"));
         assert_eq!(server.sql(&format!("SELECT fence FROM counters.syncguard_fence_counters WHERE fence_key = 'fence:{bad}'")), bad);
     }
     server.sql(
@@ -243,12 +258,16 @@ fn foreign_rows_are_never_granted() {
     ] {
         server.sql(&format!("INSERT INTO foreign_rows.syncguard_locks VALUES ('{name}', '{lock_id}', {far}, 1, '{fence}', '{name}')"));
         assert!(matches!(
-            store.acquire(&key(name), &id(), ttl(1), None),
+            store.acquire(&key(name), &id(), ttl(1), &Call::new()),
             Ok(AcquireOutcome::Locked(Some(_)))
         ));
-        assert!(store.is_locked(&key(name), None).expect("an answer"));
+        assert!(
+            store
+                .is_locked(&key(name), &Call::new())
+                .expect("an answer")
+        );
         let error = store
-            .find(LookupBy::Key(&key(name)), None)
+            .find(LookupBy::Key(&key(name)), &Call::new())
             .expect_err("not ours");
         assert_eq!(error.code(), ErrorCode::Internal);
     }
@@ -256,18 +275,22 @@ fn foreign_rows_are_never_granted() {
     let ours = LockId::parse("AAAAAAAAAAAAAAAAAAAAAA").expect("an id");
     assert_eq!(
         store
-            .acquire(&key("fence"), &ours, ttl(1), None)
+            .acquire(&key("fence"), &ours, ttl(1), &Call::new())
             .map_err(|e| e.code()),
         Err(ErrorCode::Internal)
     );
     // One id, two keys: refused, nothing changed.
     let grant = take(&store, "one");
     let error = store
-        .acquire(&key("two"), &grant.lock_id, ttl(1), None)
+        .acquire(&key("two"), &grant.lock_id, ttl(1), &Call::new())
         .expect_err("in use");
     assert_eq!(error.code(), ErrorCode::InvalidArgument);
     assert!(!error.to_string().contains(grant.lock_id.as_str()));
-    assert!(!store.is_locked(&key("two"), None).expect("an answer"));
+    assert!(
+        !store
+            .is_locked(&key("two"), &Call::new())
+            .expect("an answer")
+    );
 }
 
 #[test]
@@ -285,11 +308,11 @@ fn purge_removes_the_dead_and_only_them() {
     // A row that somebody works on is passed over, not waited for.
     let mut other = server.session();
     other.run("BEGIN; SELECT * FROM purge.syncguard_locks WHERE key = 'dead0' FOR UPDATE");
-    assert_eq!(store.purge_expired(4, None).ok(), Some(4));
-    assert_eq!(store.purge_expired(0, None).ok(), Some(0));
-    assert_eq!(store.purge_expired(1000, None).ok(), Some(5));
+    assert_eq!(store.purge_expired(4, &Call::new()).ok(), Some(4));
+    assert_eq!(store.purge_expired(0, &Call::new()).ok(), Some(0));
+    assert_eq!(store.purge_expired(1000, &Call::new()).ok(), Some(5));
     other.run("COMMIT");
-    assert_eq!(store.purge_expired(u32::MAX, None).ok(), Some(1));
+    assert_eq!(store.purge_expired(u32::MAX, &Call::new()).ok(), Some(1));
     assert_eq!(
         server.sql("SELECT string_agg(key, ',' ORDER BY key) FROM purge.syncguard_locks"),
         "alive"
@@ -309,10 +332,10 @@ fn purge_leaves_what_has_only_just_run_out() {
     let in_time = (0..50).any(|n| {
         let store = set_up(&server, &format!("recent{n}"));
         let begun = std::time::Instant::now();
-        let just = store.acquire(&key("just"), &id(), ttl(1), None);
+        let just = store.acquire(&key("just"), &id(), ttl(1), &Call::new());
         let _ = grant(just.expect("an answer"));
         std::thread::sleep(Duration::from_millis(20));
-        let gone = store.purge_expired(10, None).expect("an answer");
+        let gone = store.purge_expired(10, &Call::new()).expect("an answer");
         let in_time = begun.elapsed() < Duration::from_millis(1900);
         assert!(gone == 0 || !in_time, "purged");
         in_time
@@ -330,12 +353,20 @@ fn is_locked_cleans_up_only_if_told() {
     let cleaning = Client::open_with(&server.url(), &options).expect("a client");
     let _ = take(&plain, "dead");
     server.sql("UPDATE cleanup.syncguard_locks SET expires_at_ms = 1");
-    assert!(!plain.is_locked(&key("dead"), None).expect("an answer"));
+    assert!(
+        !plain
+            .is_locked(&key("dead"), &Call::new())
+            .expect("an answer")
+    );
     assert_eq!(
         server.sql("SELECT count(*) FROM cleanup.syncguard_locks"),
         "1"
     );
-    assert!(!cleaning.is_locked(&key("dead"), None).expect("an answer"));
+    assert!(
+        !cleaning
+            .is_locked(&key("dead"), &Call::new())
+            .expect("an answer")
+    );
     support::wait_for("the dead lock is removed", || {
         (server.sql("SELECT count(*) FROM cleanup.syncguard_locks") == "0").then_some(())
     });
@@ -361,12 +392,12 @@ fn plans_made_on_a_small_table_never_read_all_of_a_large_one() {
     for _ in 0..20 {
         let grant = take(&store, "plans");
         assert!(matches!(
-            store.extend(&grant.lock_id, ttl(30_000), None),
+            store.extend(&grant.lock_id, ttl(30_000), &Call::new()),
             Ok(ExtendOutcome::Extended(_))
         ));
         assert!(
             store
-                .release(&grant.lock_id, None)
+                .release(&grant.lock_id, &Call::new())
                 .expect("an answer")
                 .is_released()
         );

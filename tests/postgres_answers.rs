@@ -156,7 +156,10 @@ fn an_answer_has_an_end() {
         let store = PostgresBackend::open(&url, &options()).expect("a good URL");
         let mine = LockId::random().expect("an id");
         let begun = Instant::now();
-        let error = store.release(&mine, None).map(drop).expect_err(name);
+        let error = store
+            .release(&mine, &Call::new())
+            .map(drop)
+            .expect_err(name);
         assert!(
             begun.elapsed() < PATIENCE,
             "{name}: ended by the limit alone"
@@ -220,7 +223,7 @@ fn a_cancel_is_as_private_as_its_session() {
         let short = options().operation_timeout(Duration::from_secs(1));
         let store = PostgresBackend::open(&url, &short).expect("a good URL");
         let error = store
-            .is_locked(&Key::new("k").expect("a key"), None)
+            .is_locked(&Key::new("k").expect("a key"), &Call::new())
             .expect_err("silence");
         assert_eq!(error.code(), ErrorCode::NetworkTimeout, "{name}: {error}");
         let both: Vec<_> = (0..2)

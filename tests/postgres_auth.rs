@@ -17,7 +17,7 @@ fn ask(url: &str, options: &ClientOptions) -> Result<bool, LockError> {
         .schema("s")
         .operation_timeout(Duration::from_secs(30))
         .connect_timeout(Duration::from_secs(30));
-    PostgresBackend::open(url, &options)?.is_locked(&Key::new("k").expect("a key"), None)
+    PostgresBackend::open(url, &options)?.is_locked(&Key::new("k").expect("a key"), &Call::new())
 }
 
 /// A server whose TCP door asks for the method that a role's name says, and whose unix socket is open.
@@ -25,7 +25,7 @@ fn guarded(settings: &[&str]) -> Server {
     let server = Server::start(settings);
     server
         .open(&ClientOptions::new().schema("s"))
-        .setup_schema(None)
+        .setup_schema(&Call::new())
         .expect("set-up");
     for (role, encryption) in [
         ("scram", "scram-sha-256"),
@@ -294,7 +294,7 @@ fn tls() {
             let ttl = Ttl::new(Duration::from_secs(30)).expect("a ttl");
             let (name, id) = (Key::new("held"), LockId::random());
             let (name, id) = (name.expect("a key"), id.expect("an id"));
-            store.acquire(&name, &id, ttl, Some(&token))
+            store.acquire(&name, &id, ttl, &Call::new().cancelled_by(&token))
         });
         server.wait_until_waiting("s", 1);
         token.cancel();

@@ -28,25 +28,28 @@ fn a_standby_reads_and_does_not_lock() {
     let replica = standby.open(&options("s"));
     wait_for("the lock arrives", || {
         replica
-            .is_locked(&key("k"), None)
+            .is_locked(&key("k"), &Call::new())
             .ok()
             .filter(|locked| *locked)
     });
     for error in [
         replica
-            .acquire(&key("other"), &id(), ttl(1), None)
+            .acquire(&key("other"), &id(), ttl(1), &Call::new())
             .map(drop)
             .expect_err("read-only"),
         replica
-            .release(&grant.lock_id, None)
+            .release(&grant.lock_id, &Call::new())
             .map(drop)
             .expect_err("read-only"),
         replica
-            .extend(&grant.lock_id, ttl(1), None)
+            .extend(&grant.lock_id, ttl(1), &Call::new())
             .map(drop)
             .expect_err("read-only"),
-        replica.check(None).map(drop).expect_err("read-only"),
-        replica.setup_schema(None).expect_err("read-only"),
+        replica
+            .check(&Call::new())
+            .map(drop)
+            .expect_err("read-only"),
+        replica.setup_schema(&Call::new()).expect_err("read-only"),
     ] {
         assert_eq!(error.code(), ErrorCode::ServiceUnavailable, "{error}");
         assert!(
@@ -69,7 +72,7 @@ fn a_standby_reads_and_does_not_lock() {
             &options("s"),
         );
         assert!(matches!(
-            store.extend(&grant.lock_id, ttl(60_000), None),
+            store.extend(&grant.lock_id, ttl(60_000), &Call::new()),
             Ok(ExtendOutcome::Extended(_))
         ));
     }
@@ -78,7 +81,9 @@ fn a_standby_reads_and_does_not_lock() {
         &options("s"),
     );
     assert_eq!(
-        store.is_locked(&key("k"), None).map_err(|e| e.code()),
+        store
+            .is_locked(&key("k"), &Call::new())
+            .map_err(|e| e.code()),
         Err(ErrorCode::ServiceUnavailable)
     );
 }
@@ -107,8 +112,10 @@ fn stronger_durability_is_not_weakened() {
                 &url,
                 &options("s").operation_timeout(Duration::from_millis(800)),
             );
-            wait_for("a connection", || store.is_locked(&key("k"), None).ok());
-            let outcome = store.acquire(&key(&url), &id(), ttl(60_000), None);
+            wait_for("a connection", || {
+                store.is_locked(&key("k"), &Call::new()).ok()
+            });
+            let outcome = store.acquire(&key(&url), &id(), ttl(60_000), &Call::new());
             if level == "local" {
                 assert!(
                     matches!(outcome, Ok(AcquireOutcome::Acquired(_))),
@@ -131,7 +138,7 @@ fn stronger_durability_is_not_weakened() {
             let store = open(&url, &options("s"));
             assert!(
                 store
-                    .release(&grant.lock_id, None)
+                    .release(&grant.lock_id, &Call::new())
                     .expect("an answer")
                     .is_released(),
                 "{url}"
@@ -168,24 +175,29 @@ fn a_commit_that_fails_may_have_been_made() {
         let name = key(&format!("verb {n}"));
         let mine = id();
         std::thread::scope(|scope| {
-            let call = scope.spawn(|| store.acquire(&name, &mine, ttl(600_000), None));
+            let call = scope.spawn(|| store.acquire(&name, &mine, ttl(600_000), &Call::new()));
             end_the_commit();
             let error = call.join().expect("a thread").expect_err("terminated");
             assert_eq!(error.code(), ErrorCode::ServiceUnavailable, "{error}");
             assert!(error.may_have_applied(), "{url}: {error}");
         });
         // It was: the lock is there, and its id releases it.
-        assert!(admin.is_locked(&name, None).expect("an answer"));
-        assert!(admin.release(&mine, None).expect("an answer").is_released());
+        assert!(admin.is_locked(&name, &Call::new()).expect("an answer"));
+        assert!(
+            admin
+                .release(&mine, &Call::new())
+                .expect("an answer")
+                .is_released()
+        );
 
         let grant = take(&admin, &format!("extend {n}"));
         std::thread::scope(|scope| {
-            let call = scope.spawn(|| store.extend(&grant.lock_id, ttl(900_000), None));
+            let call = scope.spawn(|| store.extend(&grant.lock_id, ttl(900_000), &Call::new()));
             end_the_commit();
             let error = call.join().expect("a thread").expect_err("terminated");
             assert!(error.may_have_applied(), "{url}: {error}");
         });
-        let found = admin.find(LookupBy::LockId(&grant.lock_id), None);
+        let found = admin.find(LookupBy::LockId(&grant.lock_id), &Call::new());
         let found = found.expect("an answer").expect("a lock");
         assert!(found.expires_at_ms > grant.expires_at_ms + 600_000);
 
@@ -200,7 +212,10 @@ fn a_commit_that_fails_may_have_been_made() {
             assert_eq!(error.code(), ErrorCode::ServiceUnavailable, "{error}");
         });
         wait_for("the lock is given back", || {
-            (!admin.is_locked(&key(&name), None).expect("an answer")).then_some(())
+            (!admin
+                .is_locked(&key(&name), &Call::new())
+                .expect("an answer"))
+            .then_some(())
         });
     }
 }
@@ -220,12 +235,16 @@ fn a_commit_that_is_refused_is_not_taken_for_an_answer() {
     let options = options("deferred").operation_timeout(Duration::from_secs(60));
     for url in [server.url(), pooler.url()] {
         let refused = open(&url, &options);
-        let outcome = refused.acquire(&key("k"), &id(), ttl(60_000), None);
+        let outcome = refused.acquire(&key("k"), &id(), ttl(60_000), &Call::new());
         let error = outcome.expect_err("refused");
         assert_eq!(error.code(), ErrorCode::Internal, "{error}");
         assert!(error.may_have_applied(), "{url}: {error}");
         // The session is as good as before.
-        assert!(!refused.is_locked(&key("k"), None).expect("an answer"));
+        assert!(
+            !refused
+                .is_locked(&key("k"), &Call::new())
+                .expect("an answer")
+        );
     }
     server.sql("DROP TRIGGER no ON deferred.syncguard_locks");
     assert_eq!(take(&store, "k").fence.get(), 1);
@@ -256,12 +275,13 @@ fn fences_survive_crashes() {
                         let mut seen = Vec::new();
                         while !stop.load(std::sync::atomic::Ordering::SeqCst) {
                             let mine = id();
-                            match store.acquire(&key(&format!("k{n}")), &mine, ttl(1), None) {
+                            match store.acquire(&key(&format!("k{n}")), &mine, ttl(1), &Call::new())
+                            {
                                 Ok(AcquireOutcome::Acquired(grant)) => seen.push(grant.fence.get()),
                                 Ok(AcquireOutcome::Locked(_)) => {}
                                 Err(_) => break,
                             }
-                            if store.release(&mine, None).is_err() {
+                            if store.release(&mine, &Call::new()).is_err() {
                                 break;
                             }
                         }
@@ -297,14 +317,14 @@ fn fences_survive_crashes() {
         let store = server.open(&options);
         if let Some(grant) = last.take() {
             let found = store
-                .find(LookupBy::LockId(&grant.lock_id), None)
+                .find(LookupBy::LockId(&grant.lock_id), &Call::new())
                 .expect("an answer")
                 .expect("an extended lock");
             assert!(found.expires_at_ms >= grant.expires_at_ms);
         }
         let mut grant = take(&store, &format!("extended {round}"));
         match store
-            .extend(&grant.lock_id, ttl(600_000), None)
+            .extend(&grant.lock_id, ttl(600_000), &Call::new())
             .expect("an answer")
         {
             ExtendOutcome::Extended(at) => grant.expires_at_ms = at,

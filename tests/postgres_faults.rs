@@ -40,7 +40,7 @@ fn url(port: u16) -> String {
 
 type Verb = (
     &'static str,
-    fn(&PostgresBackend, Option<&CancelToken>) -> Result<(), LockError>,
+    fn(&PostgresBackend, &Call<'_>) -> Result<(), LockError>,
 );
 
 const VERBS: [Verb; 6] = [
@@ -100,7 +100,7 @@ fn is_locked_is_not_sent_the_holders_id() {
         // A reply that holds the id would be kept back, and counted.
         let secret = grant.lock_id.as_str().as_bytes().to_vec();
         proxy.set(Mode::Mute(secret.leak()));
-        let locked = store.is_locked(&k, None);
+        let locked = store.is_locked(&k, &Call::new());
         assert_eq!(proxy.muted(), 0, "{what}: is_locked was sent the id");
         assert!(locked.expect("a look"), "{what}");
     }
@@ -112,7 +112,7 @@ fn trips(server: &Server, port: u16, schema: &str) -> u64 {
     let proxy = Proxy::tcp(Address::port(port));
     let options = options(schema).operation_timeout(Duration::from_secs(60));
     let store = open(&url(proxy.port()), &options);
-    assert!(!store.is_locked(&key("k"), None).expect("an answer"));
+    assert!(!store.is_locked(&key("k"), &Call::new()).expect("an answer"));
     let count = |what: &str, call: &mut dyn FnMut()| {
         proxy.reset_counts();
         call();
@@ -124,47 +124,56 @@ fn trips(server: &Server, port: u16, schema: &str) -> u64 {
     count("acquire", &mut || {
         drop(
             store
-                .acquire(&key("k"), &mine, ttl(60_000), None)
+                .acquire(&key("k"), &mine, ttl(60_000), &Call::new())
                 .expect("a grant"),
         )
     });
     let sent = count("contended", &mut || {
         drop(
             store
-                .acquire(&key("k"), &id(), ttl(60_000), None)
+                .acquire(&key("k"), &id(), ttl(60_000), &Call::new())
                 .expect("an answer"),
         )
     });
     count("extend", &mut || {
-        let _ = store.extend(&mine, ttl(60_000), None).expect("an answer");
+        let _ = store
+            .extend(&mine, ttl(60_000), &Call::new())
+            .expect("an answer");
     });
     count("is_locked", &mut || {
-        let _ = store.is_locked(&key("k"), None).expect("an answer");
+        let _ = store.is_locked(&key("k"), &Call::new()).expect("an answer");
     });
     count("find by key", &mut || {
         drop(
             store
-                .find(LookupBy::Key(&key("k")), None)
+                .find(LookupBy::Key(&key("k")), &Call::new())
                 .expect("an answer"),
         )
     });
     count("find by id", &mut || {
         drop(
             store
-                .find(LookupBy::LockId(&mine), None)
+                .find(LookupBy::LockId(&mine), &Call::new())
                 .expect("an answer"),
         )
     });
     count("release", &mut || {
-        assert!(store.release(&mine, None).expect("an answer").is_released())
+        assert!(
+            store
+                .release(&mine, &Call::new())
+                .expect("an answer")
+                .is_released()
+        )
     });
     count("release of nothing", &mut || {
-        let _ = store.release(&mine, None).expect("an answer");
+        let _ = store.release(&mine, &Call::new()).expect("an answer");
     });
     count("purge_expired", &mut || {
-        let _ = store.purge_expired(10, None).expect("an answer");
+        let _ = store.purge_expired(10, &Call::new()).expect("an answer");
     });
-    count("check", &mut || drop(store.check(None).expect("set up")));
+    count("check", &mut || {
+        drop(store.check(&Call::new()).expect("set up"))
+    });
     // An error in the middle costs no second trip either, and the connection goes on.
     server.sql(&format!(
         "INSERT INTO {schema}.syncguard_fence_counters VALUES ('fence:bad', -1)"
@@ -172,14 +181,14 @@ fn trips(server: &Server, port: u16, schema: &str) -> u64 {
     count("a refused acquire", &mut || {
         drop(
             store
-                .acquire(&key("bad"), &id(), ttl(1), None)
+                .acquire(&key("bad"), &id(), ttl(1), &Call::new())
                 .expect_err("refused"),
         )
     });
     count("acquire after it", &mut || {
         drop(
             store
-                .acquire(&key("k"), &id(), ttl(1), None)
+                .acquire(&key("k"), &id(), ttl(1), &Call::new())
                 .expect("a grant"),
         )
     });
@@ -195,12 +204,14 @@ fn a_stopped_server_costs_the_timeout_and_no_more() {
             .operation_timeout(Duration::from_millis(400))
             .connect_timeout(Duration::from_millis(300)),
     );
-    wait_for("a first answer", || store.is_locked(&key("k"), None).ok());
+    wait_for("a first answer", || {
+        store.is_locked(&key("k"), &Call::new()).ok()
+    });
     {
         let _frozen = server.freeze();
         for (name, verb) in VERBS {
             within(Duration::from_millis(500), name, || {
-                let error = verb(&store, None).expect_err(name);
+                let error = verb(&store, &Call::new()).expect_err(name);
                 assert_eq!(error.code(), ErrorCode::NetworkTimeout, "{name}: {error}");
             });
         }
@@ -210,7 +221,7 @@ fn a_stopped_server_costs_the_timeout_and_no_more() {
     }
     // Some of them may still be executed now; then the key is free, or its short lease ends.
     wait_for("the server works again", || {
-        match store.acquire(&key("k"), &id(), ttl(1000), None) {
+        match store.acquire(&key("k"), &id(), ttl(1000), &Call::new()) {
             Ok(AcquireOutcome::Acquired(_)) => Some(()),
             _ => None,
         }
@@ -233,12 +244,14 @@ fn a_black_hole_and_a_trickle_cost_the_timeout() {
         for (name, verb) in VERBS {
             let connect = || {
                 proxy.set(Mode::Pass);
-                wait_for("a connection", || store.is_locked(&key("other"), None).ok());
+                wait_for("a connection", || {
+                    store.is_locked(&key("other"), &Call::new()).ok()
+                });
                 proxy.set(mode);
             };
             within_after(limit + Duration::from_millis(100), name, connect, |()| {
                 let start = Instant::now();
-                let error = verb(&store, None).expect_err(name);
+                let error = verb(&store, &Call::new()).expect_err(name);
                 assert_eq!(error.code(), ErrorCode::NetworkTimeout, "{name}: {error}");
                 assert!(start.elapsed() >= Duration::from_millis(300) || mode == Mode::Swallow);
             });
@@ -250,7 +263,7 @@ fn a_black_hole_and_a_trickle_cost_the_timeout() {
         );
         within(limit + Duration::from_millis(100), "connecting", || {
             let error = fresh
-                .acquire(&key("k"), &id(), ttl(1), None)
+                .acquire(&key("k"), &id(), ttl(1), &Call::new())
                 .expect_err("no server");
             assert_eq!(error.code(), ErrorCode::NetworkTimeout, "{error}");
             assert!(!error.may_have_applied(), "nothing of ours was sent");
@@ -268,7 +281,9 @@ fn a_server_that_never_greets_costs_the_connect_timeout() {
         .connect_timeout(Duration::from_millis(200));
     let store = open(&url(proxy.port()), &quick);
     let begun = Instant::now();
-    let error = store.is_locked(&key("k"), None).expect_err("nobody there");
+    let error = store
+        .is_locked(&key("k"), &Call::new())
+        .expect_err("nobody there");
     let took = begun.elapsed();
     assert_eq!(error.code(), ErrorCode::NetworkTimeout, "{error}");
     assert!(!error.may_have_applied());
@@ -289,16 +304,20 @@ fn a_reply_that_comes_too_late_answers_nobody() {
         // One of them is kept for renewals and releases.
         .pool_size(2);
     let store = open(&url(proxy.port()), &one);
-    assert!(store.is_locked(&key("held"), None).expect("an answer"));
+    assert!(
+        store
+            .is_locked(&key("held"), &Call::new())
+            .expect("an answer")
+    );
     proxy.set(Mode::Hold);
-    let hasty = CancelToken::new().with_timeout(Duration::from_millis(100));
-    let error = store.is_locked(&key("held"), Some(&hasty));
+    let hasty = Call::new().within(Duration::from_millis(100));
+    let error = store.is_locked(&key("held"), &hasty);
     assert_eq!(
         error.expect_err("no reply").code(),
         ErrorCode::NetworkTimeout
     );
     std::thread::scope(|scope| {
-        let next = scope.spawn(|| store.is_locked(&key("free"), None));
+        let next = scope.spawn(|| store.is_locked(&key("free"), &Call::new()));
         // Long enough to be asked before the late reply comes; if it is not, nothing is lost.
         std::thread::sleep(Duration::from_millis(300));
         proxy.set(Mode::Pass);
@@ -313,22 +332,22 @@ fn a_reply_that_is_lost_leaves_the_effect_unknown() {
     let direct = set_up(&server, "lost");
     let proxy = Proxy::tcp(Address::port(server.port));
     let store = open(&url(proxy.port()), &options("lost"));
-    assert!(!store.is_locked(&key("k"), None).expect("an answer"));
+    assert!(!store.is_locked(&key("k"), &Call::new()).expect("an answer"));
     let mine = id();
     proxy.cut_next_replies(1);
     let error = store
-        .acquire(&key("k"), &mine, ttl(60_000), None)
+        .acquire(&key("k"), &mine, ttl(60_000), &Call::new())
         .expect_err("no reply");
     assert_eq!(error.code(), ErrorCode::ServiceUnavailable, "{error}");
     assert!(error.may_have_applied());
     // It was granted all the same; asking again with the same id has the same grant, with the same fence.
     wait_for("the grant", || {
         direct
-            .find(LookupBy::LockId(&mine), None)
+            .find(LookupBy::LockId(&mine), &Call::new())
             .expect("an answer")
     });
     match store
-        .acquire(&key("k"), &mine, ttl(60_000), None)
+        .acquire(&key("k"), &mine, ttl(60_000), &Call::new())
         .expect("an answer")
     {
         AcquireOutcome::Acquired(grant) => assert_eq!(grant.fence.get(), 1),
@@ -351,19 +370,23 @@ fn sessions_that_end_while_idle_are_not_noticed() {
         assert_eq!(take(&store, &format!("k{round}")).fence.get(), 1);
     }
     server.stop();
-    let error = store.is_locked(&key("k"), None).expect_err("no server");
+    let error = store
+        .is_locked(&key("k"), &Call::new())
+        .expect_err("no server");
     assert_eq!(error.code(), ErrorCode::ServiceUnavailable, "{error}");
     assert!(!error.may_have_applied());
     within(Duration::from_millis(500), "a refused connection", || {
         assert_eq!(
-            store.is_locked(&key("k"), None).map_err(|e| e.code()),
+            store
+                .is_locked(&key("k"), &Call::new())
+                .map_err(|e| e.code()),
             Err(ErrorCode::ServiceUnavailable)
         );
     });
     server.restart();
     assert!(
         store
-            .is_locked(&key("k0"), None)
+            .is_locked(&key("k0"), &Call::new())
             .expect("the first call after the restart")
     );
 }
@@ -384,7 +407,7 @@ fn ended_in_flight(server: &Server, url: &str) {
     let mut blocker = server.session();
     blocker.run("BEGIN; SELECT pg_advisory_xact_lock(hashtext('ended'))");
     std::thread::scope(|scope| {
-        let call = scope.spawn(|| store.acquire(&key("ended"), &id(), ttl(60_000), None));
+        let call = scope.spawn(|| store.acquire(&key("ended"), &id(), ttl(60_000), &Call::new()));
         server.wait_until_waiting("ended", 1);
         server.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%\"ended\".%'");
         let error = call.join().expect("a thread").expect_err("terminated");
@@ -397,7 +420,7 @@ fn ended_in_flight(server: &Server, url: &str) {
     assert_eq!((grant.fence.get() - 1).to_string(), before);
     assert!(
         store
-            .release(&grant.lock_id, None)
+            .release(&grant.lock_id, &Call::new())
             .expect("an answer")
             .is_released()
     );
@@ -412,7 +435,9 @@ fn a_wait_ends_with_the_deadline_and_leaves_nothing() {
         let options = options("deadline").operation_timeout(Duration::from_millis(600));
         let store = open(&url, &options);
         // On a busy machine connecting alone may take its time.
-        wait_for("a first answer", || store.is_locked(&key("k"), None).ok());
+        wait_for("a first answer", || {
+            store.is_locked(&key("k"), &Call::new()).ok()
+        });
         waits_to_the_deadline(&server, &slow, &store);
     }
 }
@@ -425,15 +450,15 @@ fn waits_to_the_deadline(server: &Server, slow: &PostgresBackend, store: &Postgr
         let start = Instant::now();
         let errors = [
             store
-                .acquire(&key("deadline k"), &id(), ttl(60_000), None)
+                .acquire(&key("deadline k"), &id(), ttl(60_000), &Call::new())
                 .map(drop)
                 .expect_err("a wait"),
             store
-                .extend(&grant.lock_id, ttl(60_000), None)
+                .extend(&grant.lock_id, ttl(60_000), &Call::new())
                 .map(drop)
                 .expect_err("a wait"),
             store
-                .release(&grant.lock_id, None)
+                .release(&grant.lock_id, &Call::new())
                 .map(drop)
                 .expect_err("a wait"),
         ];
@@ -448,13 +473,17 @@ fn waits_to_the_deadline(server: &Server, slow: &PostgresBackend, store: &Postgr
         (server.waiting("deadline") == 0).then_some(())
     });
     blocker.run("COMMIT");
-    assert!(!slow.is_locked(&key("deadline k"), None).expect("an answer"));
     assert!(
-        slow.is_locked(&key("deadline held"), None)
+        !slow
+            .is_locked(&key("deadline k"), &Call::new())
             .expect("an answer")
     );
     assert!(
-        slow.release(&grant.lock_id, None)
+        slow.is_locked(&key("deadline held"), &Call::new())
+            .expect("an answer")
+    );
+    assert!(
+        slow.release(&grant.lock_id, &Call::new())
             .expect("an answer")
             .is_released()
     );
@@ -465,17 +494,17 @@ fn a_short_call_does_not_shorten_the_next() {
     let server = Server::shared();
     let other = set_up(&server, "shortened");
     let full = take(&other, "full").lock_id;
-    assert!(other.release(&full, None).is_ok());
+    assert!(other.release(&full, &Call::new()).is_ok());
     server.sql("UPDATE shortened.syncguard_fence_counters SET fence = 900000000000000");
     let options = options("shortened").operation_timeout(Duration::from_secs(60));
     let store = open(&server.url(), &options);
     // Only a machine that is busy beyond reason needs the second try.
     let _ = wait_for("a short call", || {
-        let short = CancelToken::new().with_timeout(Duration::from_secs(2));
-        store.release(&id(), Some(&short)).ok()
+        let short = Call::new().within(Duration::from_secs(2));
+        store.release(&id(), &short).ok()
     });
     // What a refused call has set is taken back with it.
-    let refused = store.acquire(&key("full"), &id(), ttl(60_000), None);
+    let refused = store.acquire(&key("full"), &id(), ttl(60_000), &Call::new());
     assert_eq!(
         refused.expect_err("a counter at its end").code(),
         ErrorCode::Internal
@@ -483,7 +512,8 @@ fn a_short_call_does_not_shorten_the_next() {
     let mut blocker = server.session();
     blocker.run("BEGIN; SELECT pg_advisory_xact_lock(hashtext('shortened'))");
     std::thread::scope(|scope| {
-        let call = scope.spawn(|| store.acquire(&key("shortened"), &id(), ttl(60_000), None));
+        let call =
+            scope.spawn(|| store.acquire(&key("shortened"), &id(), ttl(60_000), &Call::new()));
         server.wait_until_waiting("shortened", 1);
         // Longer than the session's limit would be, had it stayed.
         std::thread::sleep(Duration::from_secs(3));
@@ -510,7 +540,7 @@ fn cancels(server: &Server, store: &PostgresBackend) {
     let token = CancelToken::new();
     token.cancel();
     for (name, verb) in VERBS {
-        let error = verb(store, Some(&token)).expect_err(name);
+        let error = verb(store, &Call::new().cancelled_by(&token)).expect_err(name);
         assert!(
             error.code() == ErrorCode::Aborted && !error.may_have_applied(),
             "{name}: {error}"
@@ -521,8 +551,14 @@ fn cancels(server: &Server, store: &PostgresBackend) {
     let worst = worst_of_three(|| {
         let token = CancelToken::new();
         let took = std::thread::scope(|scope| {
-            let call =
-                scope.spawn(|| store.acquire(&key("cancel k"), &id(), ttl(60_000), Some(&token)));
+            let call = scope.spawn(|| {
+                store.acquire(
+                    &key("cancel k"),
+                    &id(),
+                    ttl(60_000),
+                    &Call::new().cancelled_by(&token),
+                )
+            });
             server.wait_until_waiting("cancel", 1);
             let watch = Stopwatch::start();
             token.cancel();
@@ -543,7 +579,11 @@ fn cancels(server: &Server, store: &PostgresBackend) {
     });
     assert!(worst <= Duration::from_millis(200), "{worst:?}");
     blocker.run("COMMIT");
-    assert!(!store.is_locked(&key("cancel k"), None).expect("an answer"));
+    assert!(
+        !store
+            .is_locked(&key("cancel k"), &Call::new())
+            .expect("an answer")
+    );
 }
 
 #[test]
@@ -561,14 +601,16 @@ fn hurries(admin: &PostgresBackend, store: &PostgresBackend, way: &str) {
     let mut granted = 0;
     for n in 0..200 {
         let (name, mine) = (format!("{way} {n}"), id());
-        match store.acquire(&key(&name), &mine, ttl(60_000), None) {
+        match store.acquire(&key(&name), &mine, ttl(60_000), &Call::new()) {
             Ok(AcquireOutcome::Acquired(_)) => granted += 1,
             Ok(AcquireOutcome::Locked(holder)) => panic!("an orphan: {holder:?}"),
             Err(error) => {
                 assert_eq!(error.code(), ErrorCode::NetworkTimeout, "{error}");
                 assert!(
                     error.may_have_applied()
-                        || !admin.is_locked(&key(&name), None).expect("an answer"),
+                        || !admin
+                            .is_locked(&key(&name), &Call::new())
+                            .expect("an answer"),
                     "an orphan"
                 );
             }
@@ -610,7 +652,9 @@ fn what_is_no_postgres_is_an_error_in_time() {
                 &options("s").operation_timeout(Duration::from_millis(300)),
             );
             within(Duration::from_millis(400), "babble", || {
-                let error = store.is_locked(&key("k"), None).expect_err("no Postgres");
+                let error = store
+                    .is_locked(&key("k"), &Call::new())
+                    .expect_err("no Postgres");
                 let text = format!("{error} {error:?} {store:?}");
                 assert!(!text.contains("hunter2") && !text.contains("bob"), "{text}");
             });
@@ -631,7 +675,9 @@ fn who_says_nothing_may_be_no_postgres() {
         );
         // A busy machine may need all of the time to connect.
         assert!((0..50).any(|_| {
-            let error = store.is_locked(&key("k"), None).expect_err("silence");
+            let error = store
+                .is_locked(&key("k"), &Call::new())
+                .expect_err("silence");
             assert_eq!(error.code(), ErrorCode::NetworkTimeout, "{error}");
             error.message().contains("may be no Postgres server")
         }));
@@ -651,21 +697,21 @@ fn renewals_and_releases_have_a_connection_kept() {
     let mut blocker = server.session();
     blocker.run("BEGIN; SELECT pg_advisory_xact_lock(hashtext('pool k'))");
     std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| store.acquire(&key("pool k"), &id(), ttl(1), None));
+        let waiting = scope.spawn(|| store.acquire(&key("pool k"), &id(), ttl(1), &Call::new()));
         server.wait_until_waiting("pool", 1);
         let second = scope.spawn(|| {
             store.is_locked(
                 &key("pool k"),
-                Some(&CancelToken::new().with_timeout(Duration::from_millis(200))),
+                &Call::new().within(Duration::from_millis(200)),
             )
         });
         assert!(matches!(
-            store.extend(&grant.lock_id, ttl(60_000), None),
+            store.extend(&grant.lock_id, ttl(60_000), &Call::new()),
             Ok(ExtendOutcome::Extended(_))
         ));
         assert!(
             store
-                .release(&grant.lock_id, None)
+                .release(&grant.lock_id, &Call::new())
                 .expect("an answer")
                 .is_released()
         );
@@ -694,7 +740,7 @@ fn fork_with_a_session(_: &Path) {
     let child = in_child(|| {
         let store = store.take().expect("it");
         for (name, verb) in VERBS {
-            let error = verb(&store, None).expect_err(name);
+            let error = verb(&store, &Call::new()).expect_err(name);
             assert_eq!(error.code(), ErrorCode::Internal, "{name}: {error}");
             assert!(!error.may_have_applied(), "{name}: {error}");
         }
@@ -709,7 +755,7 @@ fn fork_with_a_session(_: &Path) {
     let store = store.expect("still the parent's");
     assert!(
         store
-            .release(&grant.lock_id, None)
+            .release(&grant.lock_id, &Call::new())
             .expect("an answer")
             .is_released()
     );
@@ -731,11 +777,11 @@ fn a_forked_child_gets_an_error_and_leaves_the_session_alone() {
     stage.tell("fork");
     stage.expect("forked");
     assert_eq!(sessions(), before);
-    assert!(admin.is_locked(&key("k"), None).expect("an answer"));
+    assert!(admin.is_locked(&key("k"), &Call::new()).expect("an answer"));
     stage.tell("release");
     stage.expect("released");
     assert_eq!(sessions(), before, "the parent went on with its session");
-    assert!(!admin.is_locked(&key("k"), None).expect("an answer"));
+    assert!(!admin.is_locked(&key("k"), &Call::new()).expect("an answer"));
     stage.tell("end");
     stage.finish();
 }

@@ -46,17 +46,17 @@ fn server() -> Server {
 /// Takes, extends, reads and releases a lock.
 fn cycle(store: &PostgresBackend, name: &str) -> Result<(), LockError> {
     let (name, mine) = (key(name), id());
-    let outcome = store.acquire(&name, &mine, ttl(60_000), None)?;
+    let outcome = store.acquire(&name, &mine, ttl(60_000), &Call::new())?;
     assert!(
         matches!(outcome, AcquireOutcome::Acquired(_)),
         "{outcome:?}"
     );
-    let second = store.acquire(&name, &id(), ttl(60_000), None)?;
+    let second = store.acquire(&name, &id(), ttl(60_000), &Call::new())?;
     assert!(matches!(second, AcquireOutcome::Locked(_)), "{second:?}");
-    let outcome = store.extend(&mine, ttl(60_000), None)?;
+    let outcome = store.extend(&mine, ttl(60_000), &Call::new())?;
     assert!(matches!(outcome, ExtendOutcome::Extended(_)), "{outcome:?}");
-    assert!(store.is_locked(&name, None)?);
-    assert!(store.release(&mine, None)?.is_released());
+    assert!(store.is_locked(&name, &Call::new())?);
+    assert!(store.release(&mine, &Call::new())?.is_released());
     Ok(())
 }
 
@@ -64,7 +64,10 @@ fn cycle(store: &PostgresBackend, name: &str) -> Result<(), LockError> {
 fn refused(server: &Server, schema: &str, what: &str, reason: &str) {
     for role in ["postgres", "app"] {
         let store = open(server, role, schema);
-        for result in [store.check(None).map(drop), store.setup_schema(None)] {
+        for result in [
+            store.check(&Call::new()).map(drop),
+            store.setup_schema(&Call::new()),
+        ] {
             let error = result.expect_err(what);
             assert_eq!(error.code(), ErrorCode::InvalidArgument, "{what}: {error}");
             assert!(error.message().contains(reason), "{what}: {error}");
@@ -102,10 +105,10 @@ fn an_impostor_does_not_hide_behind_an_overload() {
     // In the right hands it is only a function that has changed, and set-up mends it; the overload does no harm.
     server.sql(&format!("ALTER FUNCTION s.{ACQUIRE} OWNER TO postgres"));
     let store = open(&server, "postgres", "s");
-    let error = store.check(None).expect_err("another body");
+    let error = store.check(&Call::new()).expect_err("another body");
     assert!(error.message().contains("not the one"), "{error}");
-    store.setup_schema(None).expect("mended");
-    store.check(None).expect("right again");
+    store.setup_schema(&Call::new()).expect("mended");
+    store.check(&Call::new()).expect("right again");
     cycle(&store, "k").expect("a lock");
 }
 
@@ -136,12 +139,14 @@ fn a_function_is_known_by_everything_that_decides_what_it_does() {
     ] {
         server.sql(&change);
         for role in ["postgres", "app"] {
-            let error = open(&server, role, "s").check(None).expect_err(what);
+            let error = open(&server, role, "s")
+                .check(&Call::new())
+                .expect_err(what);
             assert_eq!(error.code(), ErrorCode::InvalidArgument, "{what}: {error}");
             assert!(error.message().contains("not the one"), "{what}: {error}");
         }
-        store.setup_schema(None).expect(what);
-        open(&server, "app", "s").check(None).expect(what);
+        store.setup_schema(&Call::new()).expect(what);
+        open(&server, "app", "s").check(&Call::new()).expect(what);
     }
     // What cannot be replaced is named.
     for (what, outputs) in [
@@ -155,13 +160,13 @@ fn a_function_is_known_by_everything_that_decides_what_it_does() {
              DROP FUNCTION s.syncguard_v1_release(text, int8); \
              EXECUTE format('CREATE FUNCTION s.syncguard_v1_release({same}, {outputs}) LANGUAGE plpgsql AS %L', body); END $do$"
         ));
-        let error = store.check(None).expect_err(what);
+        let error = store.check(&Call::new()).expect_err(what);
         assert!(error.message().contains("not the one"), "{what}: {error}");
-        let error = store.setup_schema(None).expect_err(what);
+        let error = store.setup_schema(&Call::new()).expect_err(what);
         assert_eq!(error.code(), ErrorCode::InvalidArgument, "{what}: {error}");
     }
     server.sql("DROP FUNCTION s.syncguard_v1_release(text, int8)");
-    store.setup_schema(None).expect("set-up");
+    store.setup_schema(&Call::new()).expect("set-up");
     cycle(&store, "k").expect("a lock");
 }
 
@@ -205,10 +210,10 @@ fn overloads_are_never_called() {
     let urls = [server.url_of("app"), pooler.url_of("app")];
     for url in &urls {
         let app = PostgresBackend::open(url, &options).expect("a store");
-        app.check(None).expect("ours are as they were");
+        app.check(&Call::new()).expect("ours are as they were");
         cycle(&app, "k").expect("a lock");
     }
-    store.setup_schema(None).expect("nothing to do");
+    store.setup_schema(&Call::new()).expect("nothing to do");
     // Several with defaults make a call ambiguous: it fails, and the check says why.
     overload(
         "acquire",
@@ -226,7 +231,7 @@ fn overloads_are_never_called() {
     );
     for url in &urls {
         let app = PostgresBackend::open(url, &options).expect("a store");
-        let outcome = app.acquire(&key("k"), &id(), ttl(60_000), None);
+        let outcome = app.acquire(&key("k"), &id(), ttl(60_000), &Call::new());
         let error = outcome.expect_err("which one?");
         assert_eq!(error.code(), ErrorCode::InvalidArgument, "{error}");
         assert!(!error.message().contains("was called"), "{error}");
@@ -279,7 +284,7 @@ fn tables_that_run_other_peoples_code_are_refused() {
         let schema = format!("t{n}");
         set_up(&server, &schema);
         grant(&server, &schema, "app");
-        open(&server, "app", &schema).check(None).expect("all is well");
+        open(&server, "app", &schema).check(&Call::new()).expect("all is well");
         server.sql(&format!("SET search_path = {schema}; {change}"));
         refused(&server, &schema, &change, reason);
     }
@@ -292,8 +297,8 @@ fn tables_that_run_other_peoples_code_are_refused() {
     );
     grant(&server, "own", "app");
     let app = open(&server, "app", "own");
-    app.check(None).expect("its own");
-    app.setup_schema(None).expect("its own");
+    app.check(&Call::new()).expect("its own");
+    app.setup_schema(&Call::new()).expect("its own");
     cycle(&app, "k").expect("a lock");
 }
 
@@ -307,15 +312,15 @@ fn one_role_may_set_up_for_another() {
     );
     for (schema, told) in [("theirs", false), ("shared", true)] {
         let migrator = open(&server, "migrator", schema);
-        migrator.setup_schema(None).expect("set-up");
-        migrator.check(None).expect("set up");
+        migrator.setup_schema(&Call::new()).expect("set-up");
+        migrator.check(&Call::new()).expect("set up");
         grant(&server, schema, "app");
         for role in ["app", "postgres"] {
             let store = open(&server, role, schema);
-            let warnings = store.check(None).expect("set up");
+            let warnings = store.check(&Call::new()).expect("set up");
             let about = warnings.iter().any(|w| w.contains("\"migrator\" owns"));
             assert_eq!(about, told, "{schema}: {warnings:?}");
-            store.setup_schema(None).expect("nothing to do");
+            store.setup_schema(&Call::new()).expect("nothing to do");
             cycle(&store, "k").expect("a lock");
         }
         // A third role's function among them is refused.
@@ -326,7 +331,9 @@ fn one_role_may_set_up_for_another() {
         server.sql(&format!(
             "ALTER FUNCTION {schema}.{ACQUIRE} OWNER TO migrator"
         ));
-        open(&server, "app", schema).check(None).expect("as before");
+        open(&server, "app", schema)
+            .check(&Call::new())
+            .expect("as before");
     }
     // Tables that another role made first, where it may create, are not used.
     server.sql("CREATE SCHEMA open_to_all; GRANT ALL ON SCHEMA open_to_all TO PUBLIC");
@@ -336,7 +343,7 @@ fn one_role_may_set_up_for_another() {
         .replace("BEGIN;\n", "BEGIN; SET LOCAL ROLE mallory;\n");
     server.sql(&sql.replace("CREATE SCHEMA IF NOT EXISTS", "-- CREATE SCHEMA"));
     server.sql("DROP FUNCTION open_to_all.syncguard_v1_acquire; GRANT ALL ON ALL TABLES IN SCHEMA open_to_all TO PUBLIC");
-    let error = open(&server, "migrator", "open_to_all").setup_schema(None);
+    let error = open(&server, "migrator", "open_to_all").setup_schema(&Call::new());
     let error = error.expect_err("another role's tables");
     assert!(
         error.message().contains("belongs to the role \"mallory\""),
@@ -359,7 +366,7 @@ fn temporary_tables_do_not_stand_in_for_catalogs() {
     let store = PostgresBackend::open(&bouncer.url(), &ClientOptions::new().schema("s"));
     let error = store
         .expect("a store")
-        .check(None)
+        .check(&Call::new())
         .expect_err("an impostor");
     assert!(
         error.message().contains("belongs to the role \"mallory\""),
@@ -399,10 +406,10 @@ fn no_name_of_a_schema_ends_a_quotation() {
         let url = server.url_of(&format!("odd{n}"));
         let store = PostgresBackend::open(&url, &options).expect("a store");
         store
-            .setup_schema(None)
+            .setup_schema(&Call::new())
             .unwrap_or_else(|e| panic!("{schema}: {e}"));
         store
-            .check(None)
+            .check(&Call::new())
             .unwrap_or_else(|e| panic!("{schema}: {e}"));
         cycle(&store, "k").unwrap_or_else(|e| panic!("{schema}: {e}"));
         assert_eq!(

@@ -45,7 +45,7 @@ fn literal(text: &str) -> String {
 
 fn store(server: &Server, schema: &str) -> PostgresBackend {
     let store = server.open(&ClientOptions::new().schema(schema));
-    store.setup_schema(None).expect("set-up");
+    store.setup_schema(&Call::new()).expect("set-up");
     store
 }
 
@@ -113,7 +113,7 @@ fn their_tables_are_adopted_as_they_are() {
     ));
     let before = server.sql("SELECT string_agg(relname || relfilenode || coalesce(reloptions::text, ''), ',' ORDER BY relname) FROM pg_class WHERE relnamespace = 'theirs'::regnamespace AND relkind IN ('r', 'i')");
     let ours = store(&server, "theirs");
-    ours.check(None).expect("right");
+    ours.check(&Call::new()).expect("right");
     let after = server.sql("SELECT string_agg(relname || relfilenode || coalesce(reloptions::text, ''), ',' ORDER BY relname) FROM pg_class WHERE relnamespace = 'theirs'::regnamespace AND relkind IN ('r', 'i')");
     assert_eq!(before, after, "nothing was changed");
 
@@ -140,9 +140,9 @@ fn their_tables_are_adopted_as_they_are() {
         for row in rows(&step["rows"]["locks"]) {
             let name = key(text(row, "user_key"));
             let id = LockId::parse(text(row, "lock_id")).expect("their id");
-            assert!(ours.is_locked(&name, None).expect("an answer"));
+            assert!(ours.is_locked(&name, &Call::new()).expect("an answer"));
             let found = ours
-                .find(LookupBy::LockId(&id), None)
+                .find(LookupBy::LockId(&id), &Call::new())
                 .expect("an answer")
                 .expect("their lock");
             assert_eq!(
@@ -157,10 +157,18 @@ fn their_tables_are_adopted_as_they_are() {
                 );
             }
             assert!(matches!(
-                ours.extend(&id, Ttl::new(Duration::from_secs(60)).expect("a ttl"), None),
+                ours.extend(
+                    &id,
+                    Ttl::new(Duration::from_secs(60)).expect("a ttl"),
+                    &Call::new()
+                ),
                 Ok(ExtendOutcome::Extended(_))
             ));
-            assert!(ours.release(&id, None).expect("an answer").is_released());
+            assert!(
+                ours.release(&id, &Call::new())
+                    .expect("an answer")
+                    .is_released()
+            );
         }
         // The next grant counts on from theirs, and its rows are what they would write.
         for row in rows(&step["rows"]["fences"]) {
@@ -171,7 +179,7 @@ fn their_tables_are_adopted_as_they_are() {
                     &name,
                     &mine,
                     Ttl::new(Duration::from_secs(30)).expect("a ttl"),
-                    None,
+                    &Call::new(),
                 )
                 .expect("an answer")
             {

@@ -33,7 +33,7 @@ fn locks_are_where_they_belong(server: &Server, stores: &[(&str, PostgresBackend
     for round in 0..20 {
         for (schema, store) in stores {
             let mine = id();
-            let outcome = store.acquire(&key("k"), &mine, ttl(60_000), None);
+            let outcome = store.acquire(&key("k"), &mine, ttl(60_000), &Call::new());
             let outcome = outcome.unwrap_or_else(|e| panic!("{schema} {round}: {e}"));
             assert!(
                 matches!(outcome, AcquireOutcome::Acquired(_)),
@@ -44,10 +44,17 @@ fn locks_are_where_they_belong(server: &Server, stores: &[(&str, PostgresBackend
                 mine.as_str()
             );
             assert_eq!(server.sql(&held), "1", "{schema} {round}");
-            let extended = store.extend(&mine, ttl(60_000), None).expect("an answer");
+            let extended = store
+                .extend(&mine, ttl(60_000), &Call::new())
+                .expect("an answer");
             assert!(matches!(extended, ExtendOutcome::Extended(_)), "{schema}");
-            assert!(store.is_locked(&key("k"), None).expect("an answer"));
-            assert!(store.release(&mine, None).expect("an answer").is_released());
+            assert!(store.is_locked(&key("k"), &Call::new()).expect("an answer"));
+            assert!(
+                store
+                    .release(&mine, &Call::new())
+                    .expect("an answer")
+                    .is_released()
+            );
         }
     }
 }
@@ -77,7 +84,7 @@ fn a_session_of_a_known_pooler_stays_as_it_was() {
     let pooler = ForwardingPooler::start(server.port, 2);
     let url = pooler.url("&pooler=yes");
     let stores = [("a", open(&url, "a"))];
-    stores[0].1.check(None).expect("set up");
+    stores[0].1.check(&Call::new()).expect("set up");
     locks_are_where_they_belong(&server, &stores);
     // A waiter gets the lock by asking.
     let options = ClientOptions::new().schema("a");
@@ -105,13 +112,18 @@ fn a_session_that_turns_out_to_be_shared_is_used_as_such() {
     let store = open(&pooler.url(""), "a");
     let cycle = |name: &str| {
         let mine = id();
-        let outcome = store.acquire(&key(name), &mine, ttl(60_000), None);
+        let outcome = store.acquire(&key(name), &mine, ttl(60_000), &Call::new());
         let outcome = outcome.expect("an answer");
         assert!(
             matches!(outcome, AcquireOutcome::Acquired(_)),
             "{outcome:?}"
         );
-        assert!(store.release(&mine, None).expect("an answer").is_released());
+        assert!(
+            store
+                .release(&mine, &Call::new())
+                .expect("an answer")
+                .is_released()
+        );
     };
     // The first call reaches the second session.
     cycle("k");
@@ -135,7 +147,9 @@ fn a_call_that_reaches_another_session_sets_its_own_isolation() {
     for sessions in [2, 3] {
         let pooler = ForwardingPooler::start(server.port, sessions);
         let store = open(&pooler.url(""), "a");
-        let _ = store.is_locked(&key("k"), None).expect("a connection");
+        let _ = store
+            .is_locked(&key("k"), &Call::new())
+            .expect("a connection");
         for n in 0..4 {
             let name = format!("waited for {sessions} {n}");
             let mut blocker = server.session();
@@ -143,7 +157,8 @@ fn a_call_that_reaches_another_session_sets_its_own_isolation() {
                 "BEGIN ISOLATION LEVEL READ COMMITTED; SELECT pg_advisory_xact_lock(hashtext('{name}'))"
             ));
             std::thread::scope(|scope| {
-                let waiting = scope.spawn(|| store.acquire(&key(&name), &id(), ttl(30_000), None));
+                let waiting =
+                    scope.spawn(|| store.acquire(&key(&name), &id(), ttl(30_000), &Call::new()));
                 server.wait_until_waiting("a", 1);
                 blocker.run(&format!(
                     "INSERT INTO a.syncguard_locks VALUES ('{name}', '{}', 99999999999999, 1, '000000000000001', 'x'); COMMIT",

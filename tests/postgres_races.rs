@@ -52,7 +52,7 @@ impl<'a> Field<'a> {
             .schema(schema)
             .operation_timeout(Duration::from_secs(60));
         let store = PostgresBackend::open(url, &options).expect("a store");
-        store.setup_schema(None).expect("set-up");
+        store.setup_schema(&Call::new()).expect("set-up");
         if let Some((from, to)) = plant {
             for function in ["acquire", "extend", "release"] {
                 let name = format!("{schema}.syncguard_v1_{function}");
@@ -138,7 +138,7 @@ fn acquire_after_an_extend(field: &Field<'_>) -> Result<(), String> {
     field.lay(-5_000);
     let outcome = field.force(
         ROW_LOCK,
-        |store| store.acquire(&key(), &id(NEW), ttl(), None),
+        |store| store.acquire(&key(), &id(NEW), ttl(), &Call::new()),
         |other| {
             other.run(&format!("UPDATE syncguard_locks SET expires_at_ms = {NOW} + {TTL_MS} WHERE key = 'k'; COMMIT"));
         },
@@ -160,7 +160,7 @@ fn extend_after_an_acquire(field: &Field<'_>) -> Result<(), String> {
         field.lay(TTL_MS);
         let outcome = field.force(
             &locks,
-            |store| store.extend(&id(OLD), ttl(), None),
+            |store| store.extend(&id(OLD), ttl(), &Call::new()),
             |other| {
                 other.run(&format!("UPDATE syncguard_locks SET lock_id = '{NEW}', expires_at_ms = 99999999999999 WHERE key = 'k'; COMMIT"));
             },
@@ -187,7 +187,7 @@ fn release_after_an_acquire(field: &Field<'_>) -> Result<(), String> {
         field.lay(TTL_MS);
         let outcome = field.force(
             &locks,
-            |store| store.release(&id(OLD), None),
+            |store| store.release(&id(OLD), &Call::new()),
             |other| {
                 other.run(&format!(
                     "UPDATE syncguard_locks SET lock_id = '{NEW}' WHERE key = 'k'; COMMIT"
@@ -208,7 +208,7 @@ fn extend_of_a_lease_that_died_meanwhile(field: &Field<'_>) -> Result<(), String
     field.lay(TTL_MS);
     let outcome = field.force(
         ROW_LOCK,
-        |store| store.extend(&id(OLD), ttl(), None),
+        |store| store.extend(&id(OLD), ttl(), &Call::new()),
         |other| {
             other.run("UPDATE syncguard_locks SET expires_at_ms = 5 WHERE key = 'k'; COMMIT");
         },
@@ -237,7 +237,7 @@ fn extend_of_a_lease_that_ran_out(field: &Field<'_>) -> Result<(), String> {
         field.lay(2_000);
         let outcome = field.force(
             locks,
-            |store| store.extend(&id(OLD), ttl(), None),
+            |store| store.extend(&id(OLD), ttl(), &Call::new()),
             |other| run_out(field, other),
         );
         expect(
@@ -252,7 +252,7 @@ fn release_of_a_lease_that_ran_out(field: &Field<'_>) -> Result<(), String> {
     field.lay(2_000);
     let outcome = field.force(
         KEY_LOCK,
-        |store| store.release(&id(OLD), None),
+        |store| store.release(&id(OLD), &Call::new()),
         |other| run_out(field, other),
     );
     expect(
@@ -265,7 +265,7 @@ fn acquire_of_a_lease_that_ran_out(field: &Field<'_>) -> Result<(), String> {
     field.lay(2_000);
     let outcome = field.force(
         KEY_LOCK,
-        |store| store.acquire(&key(), &id(NEW), ttl(), None),
+        |store| store.acquire(&key(), &id(NEW), ttl(), &Call::new()),
         |other| run_out(field, other),
     );
     expect(
@@ -280,7 +280,7 @@ fn acquire_gives_the_whole_lease(field: &Field<'_>) -> Result<(), String> {
     let mut freed = 0;
     let outcome = field.force(
         KEY_LOCK,
-        |store| store.acquire(&key(), &id(NEW), ttl(), None),
+        |store| store.acquire(&key(), &id(NEW), ttl(), &Call::new()),
         |other| {
             freed = other.run(&format!("SELECT {NOW}; COMMIT"))[0]
                 .parse()
@@ -303,7 +303,7 @@ fn extend_after_an_extend(field: &Field<'_>) -> Result<(), String> {
         let mut promised = 0;
         let outcome = field.force(
             locks,
-            |store| store.extend(&id(OLD), ttl(), None),
+            |store| store.extend(&id(OLD), ttl(), &Call::new()),
             |other| {
                 let sql = format!("UPDATE syncguard_locks SET expires_at_ms = {NOW} + {TTL_MS} WHERE key = 'k' RETURNING expires_at_ms; COMMIT");
                 promised = other.run(&sql)[0].parse().expect("a time");
@@ -329,7 +329,7 @@ fn acquire_after_a_release(field: &Field<'_>) -> Result<(), String> {
         field.lay(TTL_MS);
         let outcome = field.force(
             ROW_LOCK,
-            |store| store.acquire(&key(), &id(NEW), ttl(), None),
+            |store| store.acquire(&key(), &id(NEW), ttl(), &Call::new()),
             |other| {
                 other.run(&format!("{gone}; COMMIT"));
             },
@@ -351,7 +351,7 @@ fn acquire_after_an_acquire(field: &Field<'_>) -> Result<(), String> {
         .sql(&format!("DELETE FROM {}.syncguard_locks", field.schema));
     let outcome = field.force(
         KEY_LOCK,
-        |store| store.acquire(&key(), &id(NEW), ttl(), None),
+        |store| store.acquire(&key(), &id(NEW), ttl(), &Call::new()),
         |other| {
             other.run(&format!("INSERT INTO syncguard_locks VALUES ('k', '{OLD}', {NOW} + {TTL_MS}, 1, '000000000000009', 'k'); COMMIT"));
         },
@@ -365,7 +365,7 @@ fn after_a_rollback(field: &Field<'_>) -> Result<(), String> {
     field.lay(TTL_MS);
     let outcome = field.force(
         &format!("{ROW_LOCK}; DELETE FROM syncguard_locks"),
-        |store| store.extend(&id(OLD), ttl(), None),
+        |store| store.extend(&id(OLD), ttl(), &Call::new()),
         |other| {
             other.run("ROLLBACK");
         },
@@ -376,7 +376,7 @@ fn after_a_rollback(field: &Field<'_>) -> Result<(), String> {
     )?;
     let outcome = field.force(
         KEY_LOCK,
-        |store| store.acquire(&key(), &id(NEW), ttl(), None),
+        |store| store.acquire(&key(), &id(NEW), ttl(), &Call::new()),
         commit,
     );
     expect(
@@ -468,7 +468,10 @@ fn a_crowd_never_holds_one_key_twice() {
     let options = ClientOptions::new()
         .schema("crowd")
         .operation_timeout(Duration::from_secs(60));
-    server.open(&options).setup_schema(None).expect("set-up");
+    server
+        .open(&options)
+        .setup_schema(&Call::new())
+        .expect("set-up");
     // Half of them come through a pooler.
     let pooler = Disguise::start(&server);
     let urls = [server.url(), pooler.url()];
@@ -485,10 +488,11 @@ fn a_crowd_never_holds_one_key_twice() {
                     let k = (n + round) % 2;
                     let name = Key::new(&format!("k{k}")).expect("a key");
                     let mine = LockId::random().expect("an id");
-                    let AcquireOutcome::Acquired(grant) =
-                        store.acquire(&name, &mine, ttl(), None).expect("an answer")
+                    let AcquireOutcome::Acquired(grant) = store
+                        .acquire(&name, &mine, ttl(), &Call::new())
+                        .expect("an answer")
                     else {
-                        let _ = store.purge_expired(10, None).expect("an answer");
+                        let _ = store.purge_expired(10, &Call::new()).expect("an answer");
                         continue;
                     };
                     assert!(!held[k].swap(true, Ordering::SeqCst), "two holders");
@@ -500,12 +504,17 @@ fn a_crowd_never_holds_one_key_twice() {
                         before.is_none_or(|f| f < grant.fence.get()),
                         "a fence went back"
                     );
-                    let extended = store.extend(&mine, ttl(), None).expect("an answer");
+                    let extended = store.extend(&mine, ttl(), &Call::new()).expect("an answer");
                     assert!(
                         matches!(extended, ExtendOutcome::Extended(at) if at >= grant.expires_at_ms)
                     );
                     held[k].store(false, Ordering::SeqCst);
-                    assert!(store.release(&mine, None).expect("an answer").is_released());
+                    assert!(
+                        store
+                            .release(&mine, &Call::new())
+                            .expect("an answer")
+                            .is_released()
+                    );
                 }
             });
         }
@@ -525,7 +534,7 @@ fn the_servers_clock_may_be_anywhere_and_step() {
         let mine = LockId::random().expect("an id");
         let AcquireOutcome::Acquired(grant) = field
             .store
-            .acquire(&key(), &mine, ttl(), None)
+            .acquire(&key(), &mine, ttl(), &Call::new())
             .expect("an answer")
         else {
             panic!("nobody holds it");
@@ -533,7 +542,7 @@ fn the_servers_clock_may_be_anywhere_and_step() {
         let other = LockId::random().expect("an id");
         match field
             .store
-            .acquire(&key(), &other, ttl(), None)
+            .acquire(&key(), &other, ttl(), &Call::new())
             .expect("an answer")
         {
             AcquireOutcome::Locked(Some(holder)) => {
@@ -548,16 +557,16 @@ fn the_servers_clock_may_be_anywhere_and_step() {
         // An hour later the lease is over for everybody: it is not extended, and the next in line has it.
         server.set_clock(seconds + 3600);
         assert_eq!(
-            field.store.extend(&mine, ttl(), None).ok(),
+            field.store.extend(&mine, ttl(), &Call::new()).ok(),
             Some(ExtendOutcome::Absent(Absence::Expired))
         );
         assert_eq!(
-            field.store.release(&mine, None).ok(),
+            field.store.release(&mine, &Call::new()).ok(),
             Some(ReleaseOutcome::Absent(Absence::Expired))
         );
         match field
             .store
-            .acquire(&key(), &other, ttl(), None)
+            .acquire(&key(), &other, ttl(), &Call::new())
             .expect("an answer")
         {
             AcquireOutcome::Acquired(next) => {
@@ -568,9 +577,14 @@ fn the_servers_clock_may_be_anywhere_and_step() {
         // A step back revives nobody else's.
         server.set_clock(seconds);
         assert_eq!(
-            field.store.extend(&mine, ttl(), None).ok(),
+            field.store.extend(&mine, ttl(), &Call::new()).ok(),
             Some(ExtendOutcome::Absent(Absence::NotFound))
         );
-        assert!(field.store.is_locked(&key(), None).expect("an answer"));
+        assert!(
+            field
+                .store
+                .is_locked(&key(), &Call::new())
+                .expect("an answer")
+        );
     }
 }

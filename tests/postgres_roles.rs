@@ -78,46 +78,54 @@ fn whatever_the_role_says() {
             PostgresBackend::open(&url, &ClientOptions::new().schema("roles")).expect("a store");
         let name = format!("k'\\{role} {n}");
         store
-            .setup_schema(None)
+            .setup_schema(&Call::new())
             .unwrap_or_else(|e| panic!("{role}: {e}"));
-        store.check(None).unwrap_or_else(|e| panic!("{role}: {e}"));
+        store
+            .check(&Call::new())
+            .unwrap_or_else(|e| panic!("{role}: {e}"));
         let grant = take(&store, &name);
         assert!(
             matches!(
-                store.acquire(&key(&name), &id(), ttl(1), None),
+                store.acquire(&key(&name), &id(), ttl(1), &Call::new()),
                 Ok(AcquireOutcome::Locked(_))
             ),
             "{role}"
         );
         assert!(
             matches!(
-                admin.acquire(&key(&name), &id(), ttl(1), None),
+                admin.acquire(&key(&name), &id(), ttl(1), &Call::new()),
                 Ok(AcquireOutcome::Locked(_))
             ),
             "{role}"
         );
         assert!(
-            store.is_locked(&key(&name), None).expect("an answer"),
+            store
+                .is_locked(&key(&name), &Call::new())
+                .expect("an answer"),
             "{role}"
         );
         assert!(
             matches!(
-                store.extend(&grant.lock_id, ttl(30_000), None),
+                store.extend(&grant.lock_id, ttl(30_000), &Call::new()),
                 Ok(ExtendOutcome::Extended(_))
             ),
             "{role}"
         );
         assert!(
             store
-                .find(LookupBy::LockId(&grant.lock_id), None)
+                .find(LookupBy::LockId(&grant.lock_id), &Call::new())
                 .expect("an answer")
                 .is_some(),
             "{role}"
         );
-        assert_eq!(store.purge_expired(10, None).ok(), Some(0), "{role}");
+        assert_eq!(
+            store.purge_expired(10, &Call::new()).ok(),
+            Some(0),
+            "{role}"
+        );
         assert!(
             store
-                .release(&grant.lock_id, None)
+                .release(&grant.lock_id, &Call::new())
                 .expect("an answer")
                 .is_released(),
             "{role}"
@@ -126,7 +134,7 @@ fn whatever_the_role_says() {
     // No schema named: the path decides, and an empty one is a clear error.
     let error = PostgresBackend::open(&server.url_of("nopath"), &ClientOptions::new())
         .expect("a store")
-        .is_locked(&key("k"), None)
+        .is_locked(&key("k"), &Call::new())
         .expect_err("no schema");
     assert!(
         error.code() == ErrorCode::InvalidArgument && error.message().contains("search_path"),
@@ -156,7 +164,7 @@ fn a_waiting_acquire_is_right_under_any_default_isolation() {
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| {
                 strict
-                    .acquire(&key(name), &id(), ttl(30_000), None)
+                    .acquire(&key(name), &id(), ttl(30_000), &Call::new())
                     .expect("an answer")
             });
             server.wait_until_waiting("isolation", 1);
@@ -169,7 +177,11 @@ fn a_waiting_acquire_is_right_under_any_default_isolation() {
                 AcquireOutcome::Locked(_)
             ));
         });
-        assert!(admin.is_locked(&key(name), None).expect("an answer"));
+        assert!(
+            admin
+                .is_locked(&key(name), &Call::new())
+                .expect("an answer")
+        );
     }
 }
 
@@ -183,7 +195,7 @@ fn a_thousand_operations_through_pgbouncer() {
     let stores: Vec<_> = (0..8)
         .map(|_| PostgresBackend::open(&bouncer.url(), &options).expect("a store"))
         .collect();
-    stores[0].setup_schema(None).expect("set-up");
+    stores[0].setup_schema(&Call::new()).expect("set-up");
     let grants = std::sync::atomic::AtomicU64::new(0);
     std::thread::scope(|scope| {
         for (n, store) in stores.iter().enumerate() {
@@ -193,27 +205,27 @@ fn a_thousand_operations_through_pgbouncer() {
                 while operations < 125 {
                     let name = key(&format!("k{}", (n + operations) % 3));
                     let outcome = store
-                        .acquire(&name, &id(), ttl(30_000), None)
+                        .acquire(&name, &id(), ttl(30_000), &Call::new())
                         .expect("an answer");
-                    let _ = store.is_locked(&name, None).expect("an answer");
+                    let _ = store.is_locked(&name, &Call::new()).expect("an answer");
                     operations += 2;
                     if let AcquireOutcome::Acquired(grant) = outcome {
                         grants.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
                         assert!(matches!(
                             store
-                                .extend(&grant.lock_id, ttl(30_000), None)
+                                .extend(&grant.lock_id, ttl(30_000), &Call::new())
                                 .expect("an answer"),
                             ExtendOutcome::Extended(_)
                         ));
                         assert!(
                             store
-                                .find(LookupBy::LockId(&grant.lock_id), None)
+                                .find(LookupBy::LockId(&grant.lock_id), &Call::new())
                                 .expect("an answer")
                                 .is_some()
                         );
                         assert!(
                             store
-                                .release(&grant.lock_id, None)
+                                .release(&grant.lock_id, &Call::new())
                                 .expect("an answer")
                                 .is_released()
                         );
@@ -238,11 +250,11 @@ fn databases_of_other_encodings() {
         let store = set_up(&server, "s");
         let grant = take(&store, "caf\u{e9}");
         let found = store
-            .find(LookupBy::LockId(&grant.lock_id), None)
+            .find(LookupBy::LockId(&grant.lock_id), &Call::new())
             .expect("an answer")
             .expect("a lock");
         assert_eq!(found.key, "caf\u{e9}");
-        match store.acquire(&key("日本語"), &id(), ttl(30_000), None) {
+        match store.acquire(&key("日本語"), &id(), ttl(30_000), &Call::new()) {
             Ok(AcquireOutcome::Acquired(_)) => assert_eq!(encoding, "SQL_ASCII"),
             Err(e) => assert!(
                 encoding == "LATIN1"
@@ -253,7 +265,7 @@ fn databases_of_other_encodings() {
             other => panic!("{other:?}"),
         }
         store
-            .release(&grant.lock_id, None)
+            .release(&grant.lock_id, &Call::new())
             .map(drop)
             .expect("the connection is still good");
     }

@@ -51,10 +51,10 @@ fn table_names_are_taken_exactly_or_refused() {
         (longest.as_str(), "f"),
     ] {
         let store = open(lock, fence).expect("legal");
-        store.setup_schema(None).expect("set-up");
+        store.setup_schema(&Call::new()).expect("set-up");
         assert_eq!(
             store
-                .check(None)
+                .check(&Call::new())
                 .expect("set up")
                 .iter()
                 .filter(|w| !w.contains("fsync"))
@@ -79,48 +79,53 @@ fn setup_is_needed_named_and_repeatable() {
     let fresh = server.open(&ClientOptions::new().schema("fresh"));
     for error in [
         fresh
-            .acquire(&key("k"), &id(), ttl(1), None)
+            .acquire(&key("k"), &id(), ttl(1), &Call::new())
             .map(drop)
             .expect_err("no tables"),
-        fresh.release(&id(), None).map(drop).expect_err("no tables"),
         fresh
-            .is_locked(&key("k"), None)
+            .release(&id(), &Call::new())
             .map(drop)
             .expect_err("no tables"),
-        fresh.check(None).map(drop).expect_err("no tables"),
+        fresh
+            .is_locked(&key("k"), &Call::new())
+            .map(drop)
+            .expect_err("no tables"),
+        fresh.check(&Call::new()).map(drop).expect_err("no tables"),
     ] {
         assert_eq!(error.code(), ErrorCode::InvalidArgument, "{error}");
         assert!(error.message().contains("setup_schema()"), "{error}");
         assert!(!error.may_have_applied());
     }
     for _ in 0..3 {
-        fresh.setup_schema(None).expect("set-up");
+        fresh.setup_schema(&Call::new()).expect("set-up");
     }
-    let warnings = fresh.check(None).expect("set up");
+    let warnings = fresh.check(&Call::new()).expect("set up");
     assert!(warnings.iter().any(|w| w.contains("fsync")), "{warnings:?}");
     server.sql("DROP FUNCTION fresh.syncguard_v1_release");
-    let error = fresh.check(None).expect_err("a function is missing");
+    let error = fresh
+        .check(&Call::new())
+        .expect_err("a function is missing");
     assert!(
         error.message().contains("syncguard_v1_release")
             && error.message().contains("setup_schema()"),
         "{error}"
     );
     let error = fresh
-        .release(&id(), None)
+        .release(&id(), &Call::new())
         .expect_err("a function is missing");
     assert!(error.message().contains("setup_schema()"), "{error}");
-    fresh.setup_schema(None).expect("set-up");
+    fresh.setup_schema(&Call::new()).expect("set-up");
     // Somebody's own function under our name is noticed, and replaced where that is allowed.
     server.sql("CREATE OR REPLACE FUNCTION fresh.syncguard_v1_release(p_lock_id text, p_tolerance_ms int8, OUT o_found bool, OUT o_released bool) LANGUAGE plpgsql AS 'BEGIN END'");
     assert!(
         fresh
-            .check(None)
+            .check(&Call::new())
             .expect_err("another function")
             .message()
             .contains("not the one")
     );
-    fresh.setup_schema(None).expect("set-up");
-    fresh.check(None).expect("right again");
+    fresh.setup_schema(&Call::new()).expect("set-up");
+    fresh.check(&Call::new()).expect("right again");
 }
 
 /// Who runs the SQL by hand gets what `setup_schema` makes, which then has nothing to do.
@@ -136,7 +141,7 @@ fn the_sql_to_be_run_by_hand_is_what_setup_runs() {
     ] {
         server.sql(&PostgresBackend::schema_sql(&options).expect("legal names"));
         let store = PostgresBackend::open(&server.url(), &options.schema(schema)).expect("legal");
-        let warnings = store.check(None).expect("everything is there");
+        let warnings = store.check(&Call::new()).expect("everything is there");
         assert!(warnings.iter().all(|w| w.contains("fsync")), "{warnings:?}");
         cycle(&store, &key("k")).expect("a lock");
         // Other tests make tables of their own meanwhile.
@@ -146,7 +151,7 @@ fn the_sql_to_be_run_by_hand_is_what_setup_runs() {
         );
         let before = server.sql(&made);
         assert!(!before.is_empty());
-        store.setup_schema(None).expect("repeatable");
+        store.setup_schema(&Call::new()).expect("repeatable");
         assert_eq!(server.sql(&made), before);
     }
     assert_eq!(
@@ -174,8 +179,8 @@ fn set_up_with_others(_: &Path) {
     let store = PostgresBackend::open(&of(URL), &options).expect("a store");
     say("ready");
     hear();
-    store.setup_schema(None).expect("set-up");
-    store.check(None).expect("set up");
+    store.setup_schema(&Call::new()).expect("set-up");
+    store.check(&Call::new()).expect("set up");
     let grant = take(&store, &std::process::id().to_string());
     assert_eq!(grant.fence.get(), 1);
 }
@@ -200,15 +205,15 @@ fn sixteen_processes_set_up_at_once() {
 
 fn cycle(store: &PostgresBackend, name: &Key) -> Result<(), LockError> {
     let mine = id();
-    let outcome = store.acquire(name, &mine, ttl(60_000), None)?;
+    let outcome = store.acquire(name, &mine, ttl(60_000), &Call::new())?;
     assert!(
         matches!(outcome, AcquireOutcome::Acquired(_)),
         "{outcome:?}"
     );
-    let outcome = store.extend(&mine, ttl(60_000), None)?;
+    let outcome = store.extend(&mine, ttl(60_000), &Call::new())?;
     assert!(matches!(outcome, ExtendOutcome::Extended(_)), "{outcome:?}");
-    assert!(store.is_locked(name, None)?);
-    assert!(store.release(&mine, None)?.is_released());
+    assert!(store.is_locked(name, &Call::new())?);
+    assert!(store.release(&mine, &Call::new())?.is_released());
     Ok(())
 }
 
@@ -268,7 +273,7 @@ fn sessions_survive_what_is_done_to_the_schema() {
         } else {
             all_well(change);
         }
-        admin.setup_schema(None).expect(change);
+        admin.setup_schema(&Call::new()).expect(change);
         all_well(change);
     }
 
@@ -306,13 +311,13 @@ fn statements_that_are_gone_are_not_missed() {
     let server = Server::shared();
     let store = set_up(&server, "forgetful");
     let grant = take(&store, "a");
-    assert!(store.is_locked(&key("a"), None).expect("an answer"));
+    assert!(store.is_locked(&key("a"), &Call::new()).expect("an answer"));
     // Binary text is binary varchar, but no prepared statement may change its types.
     server.sql("ALTER TABLE forgetful.syncguard_locks ALTER COLUMN fence TYPE varchar(20)");
-    assert!(store.is_locked(&key("a"), None).expect("an answer"));
+    assert!(store.is_locked(&key("a"), &Call::new()).expect("an answer"));
     assert!(
         store
-            .find(LookupBy::LockId(&grant.lock_id), None)
+            .find(LookupBy::LockId(&grant.lock_id), &Call::new())
             .expect("an answer")
             .is_some()
     );
@@ -326,14 +331,14 @@ fn statements_that_are_gone_are_not_missed() {
          'BEGIN EXECUTE ''DEALLOCATE ALL''; o_found := true; o_expires_at_ms := 1; END'",
     );
     // The session prepares the release first, forgets it in the extend, and is asked for it again.
-    let _ = store.release(&id(), None).expect("an answer");
+    let _ = store.release(&id(), &Call::new()).expect("an answer");
     assert!(matches!(
-        store.extend(&grant.lock_id, ttl(1000), None),
+        store.extend(&grant.lock_id, ttl(1000), &Call::new()),
         Ok(ExtendOutcome::Extended(1))
     ));
     assert!(
         store
-            .release(&grant.lock_id, None)
+            .release(&grant.lock_id, &Call::new())
             .expect("an answer")
             .is_released()
     );
@@ -458,13 +463,16 @@ fn wrong_tables_are_refused_with_the_reason() {
             "CREATE SCHEMA {schema}; SET search_path = {schema}; {ddl}"
         ));
         let store = server.open(&ClientOptions::new().schema(&schema));
-        for error in [store.check(None).map(drop), store.setup_schema(None)] {
+        for error in [
+            store.check(&Call::new()).map(drop),
+            store.setup_schema(&Call::new()),
+        ] {
             let error = error.expect_err(name);
             assert_eq!(error.code(), ErrorCode::InvalidArgument, "{name}: {error}");
             assert!(error.message().contains(reason), "{name}: {error}");
         }
         let error = store
-            .acquire(&key("k"), &id(), ttl(1), None)
+            .acquire(&key("k"), &id(), ttl(1), &Call::new())
             .expect_err(name);
         assert_eq!(error.code(), ErrorCode::InvalidArgument, "{name}: {error}");
         assert!(
@@ -477,11 +485,13 @@ fn wrong_tables_are_refused_with_the_reason() {
     let grant = take(&store, "k");
     server.sql("ALTER TABLE wronged.syncguard_locks RENAME COLUMN expires_at_ms TO expires");
     for error in [
-        store.acquire(&key("k"), &id(), ttl(1), None).map(drop),
-        store.extend(&grant.lock_id, ttl(1), None).map(drop),
-        store.release(&grant.lock_id, None).map(drop),
-        store.is_locked(&key("k"), None).map(drop),
-        store.check(None).map(drop),
+        store
+            .acquire(&key("k"), &id(), ttl(1), &Call::new())
+            .map(drop),
+        store.extend(&grant.lock_id, ttl(1), &Call::new()).map(drop),
+        store.release(&grant.lock_id, &Call::new()).map(drop),
+        store.is_locked(&key("k"), &Call::new()).map(drop),
+        store.check(&Call::new()).map(drop),
     ] {
         let error = error.expect_err("a column is missing");
         assert_eq!(error.code(), ErrorCode::InvalidArgument, "{error}");
@@ -500,7 +510,7 @@ fn the_least_grants_are_enough_and_each_is_needed() {
     let options = ClientOptions::new().schema("grants");
     let worker = PostgresBackend::open(&server.url_of("worker"), &options).expect("a store");
     let error = worker
-        .acquire(&key("k"), &id(), ttl(1), None)
+        .acquire(&key("k"), &id(), ttl(1), &Call::new())
         .expect_err("no grants");
     assert_eq!(error.code(), ErrorCode::AuthFailed, "{error}");
     let grants = [
@@ -515,32 +525,34 @@ fn the_least_grants_are_enough_and_each_is_needed() {
         "EXECUTE ON FUNCTION grants.syncguard_v1_acquire",
     ];
     for grant in grants {
-        let error = worker.check(None).expect_err("not enough");
+        let error = worker.check(&Call::new()).expect_err("not enough");
         assert_eq!(error.code(), ErrorCode::AuthFailed, "{error}");
         assert_eq!(
-            worker.setup_schema(None).map_err(|e| e.code()),
+            worker.setup_schema(&Call::new()).map_err(|e| e.code()),
             Err(ErrorCode::AuthFailed)
         );
         server.sql(&format!("GRANT {grant} TO worker"));
     }
-    worker.check(None).expect("enough");
-    worker.setup_schema(None).expect("nothing to create");
+    worker.check(&Call::new()).expect("enough");
+    worker
+        .setup_schema(&Call::new())
+        .expect("nothing to create");
     let grant = take(&worker, "k");
     assert!(matches!(
-        worker.extend(&grant.lock_id, ttl(30_000), None),
+        worker.extend(&grant.lock_id, ttl(30_000), &Call::new()),
         Ok(ExtendOutcome::Extended(_))
     ));
-    assert_eq!(worker.purge_expired(10, None).ok(), Some(0));
-    assert!(admin.is_locked(&key("k"), None).expect("an answer"));
+    assert_eq!(worker.purge_expired(10, &Call::new()).ok(), Some(0));
+    assert!(admin.is_locked(&key("k"), &Call::new()).expect("an answer"));
     assert!(
         worker
-            .release(&grant.lock_id, None)
+            .release(&grant.lock_id, &Call::new())
             .expect("an answer")
             .is_released()
     );
     for grant in grants {
         server.sql(&format!("REVOKE {grant} FROM worker"));
-        let error = worker.check(None).expect_err(grant);
+        let error = worker.check(&Call::new()).expect_err(grant);
         assert_eq!(error.code(), ErrorCode::AuthFailed, "{grant}");
         server.sql(&format!("GRANT {grant} TO worker"));
     }
@@ -552,7 +564,7 @@ fn the_path_decides_where_no_schema_is_named() {
     server.sql("CREATE SCHEMA first; CREATE SCHEMA second; CREATE ROLE app LOGIN SUPERUSER; ALTER ROLE app SET search_path = first, second");
     let open =
         || PostgresBackend::open(&server.url_of("app"), &ClientOptions::new()).expect("a store");
-    open().setup_schema(None).expect("set-up");
+    open().setup_schema(&Call::new()).expect("set-up");
     assert_eq!(
         server.sql("SELECT to_regclass('first.syncguard_locks') IS NOT NULL"),
         "t"
@@ -560,7 +572,7 @@ fn the_path_decides_where_no_schema_is_named() {
     // Tables that the path finds later in it are used where they are.
     server.sql("ALTER TABLE first.syncguard_locks SET SCHEMA second; ALTER TABLE first.syncguard_fence_counters SET SCHEMA second");
     let store = open();
-    store.setup_schema(None).expect("set-up");
+    store.setup_schema(&Call::new()).expect("set-up");
     assert_eq!(take(&store, "k").fence.get(), 1);
     assert_eq!(
         server.sql("SELECT count(*) FROM second.syncguard_locks"),
@@ -568,5 +580,5 @@ fn the_path_decides_where_no_schema_is_named() {
     );
     // A path that changes under a running client moves nothing.
     server.sql("CREATE TABLE first.syncguard_locks (key text)");
-    assert!(store.is_locked(&key("k"), None).expect("an answer"));
+    assert!(store.is_locked(&key("k"), &Call::new()).expect("an answer"));
 }

@@ -45,7 +45,7 @@ fn meet(name: &str, query: &str, play: fake::Play) -> (LockError, Heard) {
     let begun = Instant::now();
     let error = PostgresBackend::open(&url, &options)
         .expect("a good URL")
-        .is_locked(&Key::new("k").expect("a key"), None)
+        .is_locked(&Key::new("k").expect("a key"), &Call::new())
         .expect_err("no server of these ever answers a query");
     assert!(
         begun.elapsed() < PATIENCE * 3 / 4,

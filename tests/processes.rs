@@ -20,8 +20,8 @@ use process::{Stage, hear, in_child, in_child_as_pid_1, say, wait_child};
 use support::{PATIENCE, eventually};
 use syncguard::testkit::MemoryBackend;
 use syncguard::{
-    Backend, CancelToken, Client, ClientOptions, ErrorCode, Guard, Key, LockOptions, LossReason,
-    SqliteBackend,
+    Backend, Call, CancelToken, Client, ClientOptions, ErrorCode, Guard, Key, LockOptions,
+    LossReason, SqliteBackend,
 };
 
 /// Not a test of its own: what the other processes run.
@@ -62,7 +62,9 @@ fn key(text: &str) -> Key {
 }
 
 fn is_locked(client: &Client, name: &str) -> bool {
-    client.is_locked(&key(name), None).expect("an answer")
+    client
+        .is_locked(&key(name), &Call::new())
+        .expect("an answer")
 }
 
 /// Waits for the lock as long as it takes.
@@ -220,12 +222,12 @@ fn inherited_is_refused(client: &Client, guard: &Guard) {
     for error in [
         client.lock("other").map(drop),
         client.try_lock("held").map(drop),
-        client.is_locked(&key("held"), None).map(drop),
-        client.release(&id, None).map(drop),
+        client.is_locked(&key("held"), &Call::new()).map(drop),
+        client.release(&id, &Call::new()).map(drop),
         client.get_by_id(id.as_str()).map(drop),
         client.check().map(drop),
         client.setup_schema(),
-        client.purge_expired(1, None).map(drop),
+        client.purge_expired(1, &Call::new()).map(drop),
         guard.extend(PATIENCE).map(drop),
         guard.release().map(drop),
         guard.lost_fd().map(drop),
@@ -493,7 +495,10 @@ fn fork_everything(_: &Path) {
                     match n {
                         0 => clock.advance(Duration::from_micros(1)),
                         1 => drop(parent.child()),
-                        _ => drop((client.is_locked(&key("held"), None), held.extend(PATIENCE))),
+                        _ => drop((
+                            client.is_locked(&key("held"), &Call::new()),
+                            held.extend(PATIENCE),
+                        )),
                     }
                 }
             });

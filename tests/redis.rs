@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 use proxy::{Address, Mode, Proxy};
 use server::RedisServer;
 use syncguard::{
-    Absence, AcquireOutcome, Backend, CancelToken, ClientOptions, ErrorCode, ExtendOutcome, Key,
-    LockId, LookupBy, RedisBackend, ReleaseOutcome,
+    Absence, AcquireOutcome, Backend, Call, CancelToken, ClientOptions, ErrorCode, ExtendOutcome,
+    Key, LockId, LookupBy, RedisBackend, ReleaseOutcome,
 };
 use verbs::{code, granted, id, key, ttl};
 
@@ -31,33 +31,38 @@ fn a_lock_lives_and_ends() {
     let redis = open(&server.url());
     let (k, a, b) = (key("job"), id(), id());
 
-    assert!(!redis.is_locked(&k, None).expect("a look"));
+    assert!(!redis.is_locked(&k, &Call::new()).expect("a look"));
     assert!(
         redis
-            .lookup(LookupBy::Key(&k), None)
+            .lookup(LookupBy::Key(&k), &Call::new())
             .expect("a look")
             .is_none()
     );
-    let first = granted(redis.acquire(&k, &a, ttl(30_000), None));
+    let first = granted(redis.acquire(&k, &a, ttl(30_000), &Call::new()));
     assert_eq!(
         (first.lock_id, first.fence.to_string().as_str()),
         (a, "000000000000001")
     );
     // The same id again is the same grant: its answer may have been lost.
-    assert_eq!(granted(redis.acquire(&k, &a, ttl(90_000), None)), first);
+    assert_eq!(
+        granted(redis.acquire(&k, &a, ttl(90_000), &Call::new())),
+        first
+    );
     assert!(matches!(
-        redis.acquire(&k, &b, ttl(30_000), None).expect("an answer"),
+        redis
+            .acquire(&k, &b, ttl(30_000), &Call::new())
+            .expect("an answer"),
         AcquireOutcome::Locked(_)
     ));
-    assert!(redis.is_locked(&k, None).expect("a look"));
+    assert!(redis.is_locked(&k, &Call::new()).expect("a look"));
     for by in [LookupBy::Key(&k), LookupBy::LockId(&a)] {
-        let found = redis.find(by, None).expect("a look").expect("held");
+        let found = redis.find(by, &Call::new()).expect("a look").expect("held");
         assert_eq!((found.key.as_str(), found.lock_id), ("job", a));
         assert_eq!(found.expires_at_ms, first.expires_at_ms);
         assert_eq!(found.expires_at_ms - found.acquired_at_ms, 30_000);
     }
     let info = redis
-        .lookup(LookupBy::Key(&k), None)
+        .lookup(LookupBy::Key(&k), &Call::new())
         .expect("a look")
         .expect("held");
     assert_eq!(
@@ -66,48 +71,61 @@ fn a_lock_lives_and_ends() {
     );
 
     assert_eq!(
-        redis.extend(&b, ttl(1_000), None).expect("an answer"),
+        redis
+            .extend(&b, ttl(1_000), &Call::new())
+            .expect("an answer"),
         ExtendOutcome::Absent(Absence::NotFound)
     );
     assert_eq!(
-        redis.release(&b, None).expect("an answer"),
+        redis.release(&b, &Call::new()).expect("an answer"),
         ReleaseOutcome::Absent(Absence::NotFound)
     );
-    let ExtendOutcome::Extended(until) = redis.extend(&a, ttl(60_000), None).expect("an answer")
+    let ExtendOutcome::Extended(until) = redis
+        .extend(&a, ttl(60_000), &Call::new())
+        .expect("an answer")
     else {
         panic!("not extended")
     };
     assert!(until >= first.expires_at_ms + 30_000);
     // Extending replaces and may shorten.
-    let ExtendOutcome::Extended(sooner) = redis.extend(&a, ttl(10_000), None).expect("an answer")
+    let ExtendOutcome::Extended(sooner) = redis
+        .extend(&a, ttl(10_000), &Call::new())
+        .expect("an answer")
     else {
         panic!("not extended")
     };
     assert!(sooner < first.expires_at_ms);
     let stored = redis
-        .find(LookupBy::Key(&k), None)
+        .find(LookupBy::Key(&k), &Call::new())
         .expect("a look")
         .expect("held");
     assert_eq!((stored.expires_at_ms, stored.fence), (sooner, first.fence));
 
     assert_eq!(
-        redis.release(&a, None).expect("an answer"),
+        redis.release(&a, &Call::new()).expect("an answer"),
         ReleaseOutcome::Released
     );
-    assert!(!redis.release(&a, None).expect("an answer").is_released());
-    let second = granted(redis.acquire(&k, &b, ttl(1), None));
+    assert!(
+        !redis
+            .release(&a, &Call::new())
+            .expect("an answer")
+            .is_released()
+    );
+    let second = granted(redis.acquire(&k, &b, ttl(1), &Call::new()));
     assert_eq!(second.fence.get(), 2);
     // A millisecond passes by itself; the fence goes on.
     let deadline = Instant::now() + Duration::from_secs(30);
-    while redis.is_locked(&k, None).expect("a look") {
+    while redis.is_locked(&k, &Call::new()).expect("a look") {
         assert!(Instant::now() < deadline, "it never expired");
     }
     assert_eq!(
-        redis.extend(&b, ttl(1_000), None).expect("an answer"),
+        redis
+            .extend(&b, ttl(1_000), &Call::new())
+            .expect("an answer"),
         ExtendOutcome::Absent(Absence::NotFound)
     );
     assert_eq!(
-        granted(redis.acquire(&k, &id(), ttl(1_000), None))
+        granted(redis.acquire(&k, &id(), ttl(1_000), &Call::new()))
             .fence
             .get(),
         3
@@ -134,22 +152,24 @@ fn a_dead_lock_that_is_still_stored_is_dead() {
     };
     let (k, a) = (key("k"), id());
     dead(&a, 5);
-    assert!(!redis.is_locked(&k, None).expect("a look"));
+    assert!(!redis.is_locked(&k, &Call::new()).expect("a look"));
     for by in [LookupBy::Key(&k), LookupBy::LockId(&a)] {
-        assert!(redis.find(by, None).expect("a look").is_none());
+        assert!(redis.find(by, &Call::new()).expect("a look").is_none());
     }
     assert_eq!(
-        redis.extend(&a, ttl(1_000), None).expect("an answer"),
+        redis
+            .extend(&a, ttl(1_000), &Call::new())
+            .expect("an answer"),
         ExtendOutcome::Absent(Absence::Expired)
     );
     dead(&a, 5);
     assert_eq!(
-        redis.release(&a, None).expect("an answer"),
+        redis.release(&a, &Call::new()).expect("an answer"),
         ReleaseOutcome::Absent(Absence::Expired)
     );
     assert_eq!(server.cli(&["EXISTS", "syncguard:k"]).int(), 0);
     dead(&a, 5);
-    let grant = granted(redis.acquire(&k, &id(), ttl(30_000), None));
+    let grant = granted(redis.acquire(&k, &id(), ttl(30_000), &Call::new()));
     assert_eq!(grant.fence.get(), 1);
     // Within the tolerance it is alive.
     let now = server.cli(&["TIME"]).list()[0]
@@ -158,7 +178,7 @@ fn a_dead_lock_that_is_still_stored_is_dead() {
         .expect("seconds")
         * 1000;
     dead(&a, now + 3_600_000);
-    assert!(redis.is_locked(&k, None).expect("a look"));
+    assert!(redis.is_locked(&k, &Call::new()).expect("a look"));
 }
 
 #[test]
@@ -166,25 +186,27 @@ fn an_index_that_points_at_a_stranger_s_lock_moves_nothing() {
     let server = RedisServer::start(&[]);
     let redis = open(&server.url());
     let (owner, liar) = (id(), id());
-    let grant = granted(redis.acquire(&key("k"), &owner, ttl(30_000), None));
+    let grant = granted(redis.acquire(&key("k"), &owner, ttl(30_000), &Call::new()));
     let index = format!("syncguard:id:{}", liar.as_str());
     server.cli(&["SET", &index, "syncguard:k"]);
     assert_eq!(
-        redis.release(&liar, None).expect("an answer"),
+        redis.release(&liar, &Call::new()).expect("an answer"),
         ReleaseOutcome::Absent(Absence::NotFound)
     );
     assert_eq!(
-        redis.extend(&liar, ttl(1), None).expect("an answer"),
+        redis
+            .extend(&liar, ttl(1), &Call::new())
+            .expect("an answer"),
         ExtendOutcome::Absent(Absence::NotFound)
     );
     assert!(
         redis
-            .find(LookupBy::LockId(&liar), None)
+            .find(LookupBy::LockId(&liar), &Call::new())
             .expect("a look")
             .is_none()
     );
     let held = redis
-        .find(LookupBy::Key(&key("k")), None)
+        .find(LookupBy::Key(&key("k")), &Call::new())
         .expect("a look")
         .expect("held");
     assert_eq!(
@@ -193,7 +215,10 @@ fn an_index_that_points_at_a_stranger_s_lock_moves_nothing() {
     );
     // Not even a fence counter can be reached through it.
     server.cli(&["SET", &index, "syncguard:fence:syncguard:k"]);
-    assert_eq!(code(redis.release(&liar, None)), ErrorCode::Internal);
+    assert_eq!(
+        code(redis.release(&liar, &Call::new())),
+        ErrorCode::Internal
+    );
     assert_eq!(
         server.cli(&["GET", "syncguard:fence:syncguard:k"]).text(),
         "1"
@@ -224,10 +249,10 @@ fn names_are_plain_data() {
         "fence:other:x",
     ] {
         let lock_id = id();
-        let grant = granted(redis.acquire(&key(name), &lock_id, ttl(30_000), None));
+        let grant = granted(redis.acquire(&key(name), &lock_id, ttl(30_000), &Call::new()));
         assert_eq!(grant.fence.get(), 1, "{name:?}");
         let found = redis
-            .find(LookupBy::LockId(&lock_id), None)
+            .find(LookupBy::LockId(&lock_id), &Call::new())
             .expect("a look")
             .expect("held");
         assert_eq!(found.key, name);
@@ -241,17 +266,17 @@ fn names_are_plain_data() {
             "{stored}"
         );
         assert!(matches!(
-            redis.extend(&lock_id, ttl(40_000), None),
+            redis.extend(&lock_id, ttl(40_000), &Call::new()),
             Ok(ExtendOutcome::Extended(_))
         ));
         let found = redis
-            .find(LookupBy::Key(&key(name)), None)
+            .find(LookupBy::Key(&key(name)), &Call::new())
             .expect("a look")
             .expect("held");
         assert_eq!((found.key.as_str(), found.fence), (name, grant.fence));
         assert!(
             redis
-                .release(&lock_id, None)
+                .release(&lock_id, &Call::new())
                 .expect("an answer")
                 .is_released()
         );
@@ -264,16 +289,16 @@ fn reserved_names_are_refused_before_anything_is_sent() {
     let redis = open(&server.url());
     for name in ["fence:syncguard:foo", "id:AAAAAAAAAAAAAAAAAAAAAA"] {
         assert_eq!(
-            code(redis.acquire(&key(name), &id(), ttl(1_000), None)),
+            code(redis.acquire(&key(name), &id(), ttl(1_000), &Call::new())),
             ErrorCode::InvalidArgument
         );
         assert_eq!(
-            code(redis.is_locked(&key(name), None)),
+            code(redis.is_locked(&key(name), &Call::new())),
             ErrorCode::InvalidArgument
         );
     }
     assert_eq!(server.cli(&["DBSIZE"]).int(), 0);
-    let _ = granted(redis.acquire(&key("foo"), &id(), ttl(1_000), None));
+    let _ = granted(redis.acquire(&key("foo"), &id(), ttl(1_000), &Call::new()));
     for prefix in ["fence", "id", "a\0b", &"p".repeat(952)] {
         let options = ClientOptions::new().key_prefix(prefix);
         assert_eq!(
@@ -286,8 +311,8 @@ fn reserved_names_are_refused_before_anything_is_sent() {
         RedisBackend::open(&server.url(), &ClientOptions::new().key_prefix("a")).expect("good"),
         RedisBackend::open(&server.url(), &ClientOptions::new().key_prefix("a:")).expect("good"),
     );
-    let _ = granted(one.acquire(&key("k"), &id(), ttl(30_000), None));
-    assert!(other.is_locked(&key("k"), None).expect("a look"));
+    let _ = granted(one.acquire(&key("k"), &id(), ttl(30_000), &Call::new()));
+    assert!(other.is_locked(&key("k"), &Call::new()).expect("a look"));
 }
 
 #[test]
@@ -300,23 +325,28 @@ fn prefixes_of_every_shape() {
     for prefix in ["", "{}", "a b", "é", "{app}:x", "a:b", &long] {
         let (redis, a) = (with(prefix), id());
         assert_eq!(
-            granted(redis.acquire(&key("k"), &a, ttl(30_000), None))
+            granted(redis.acquire(&key("k"), &a, ttl(30_000), &Call::new()))
                 .fence
                 .get(),
             1,
             "{prefix}"
         );
-        assert!(redis.release(&a, None).expect("an answer").is_released());
+        assert!(
+            redis
+                .release(&a, &Call::new())
+                .expect("an answer")
+                .is_released()
+        );
     }
     // Only colons are no prefix.
-    let _ = granted(with(":::").acquire(&key("k"), &id(), ttl(30_000), None));
-    assert!(with("").is_locked(&key("k"), None).expect("a look"));
+    let _ = granted(with(":::").acquire(&key("k"), &id(), ttl(30_000), &Call::new()));
+    assert!(with("").is_locked(&key("k"), &Call::new()).expect("a look"));
 
     // A key that is the hash of another one is the same lock, with one holder.
     server.cli(&["FLUSHALL"]);
     let (redis, a) = (with(&long), id());
     let name = key(&"k".repeat(200));
-    let _ = granted(redis.acquire(&name, &a, ttl(30_000), None));
+    let _ = granted(redis.acquire(&name, &a, ttl(30_000), &Call::new()));
     let stored = server
         .cli(&["GET", &server.cli(&["KEYS", "*:id:*"]).list()[0].text()])
         .text();
@@ -324,13 +354,18 @@ fn prefixes_of_every_shape() {
     assert_eq!(hash.len(), 22);
     assert!(matches!(
         redis
-            .acquire(&key(&hash), &id(), ttl(30_000), None)
+            .acquire(&key(&hash), &id(), ttl(30_000), &Call::new())
             .expect("an answer"),
         AcquireOutcome::Locked(_)
     ));
-    assert!(redis.release(&a, None).expect("an answer").is_released());
+    assert!(
+        redis
+            .release(&a, &Call::new())
+            .expect("an answer")
+            .is_released()
+    );
     assert_eq!(
-        granted(redis.acquire(&key(&hash), &id(), ttl(30_000), None))
+        granted(redis.acquire(&key(&hash), &id(), ttl(30_000), &Call::new()))
             .fence
             .get(),
         2
@@ -381,36 +416,38 @@ fn a_foreign_value_is_an_error_and_never_a_grant() {
         server.cli(&["SET", "syncguard:k", value]);
         server.cli(&["SET", &index, "syncguard:k"]);
         let shown = &value[..value.len().min(60)];
-        let acquired = redis.acquire(&k, &a, ttl(1_000), None).expect_err(shown);
+        let acquired = redis
+            .acquire(&k, &a, ttl(1_000), &Call::new())
+            .expect_err(shown);
         assert_eq!(acquired.code(), ErrorCode::Internal, "{shown}");
         assert!(!acquired.may_have_applied() && acquired.key_hash().is_some());
         assert_eq!(
-            code(redis.acquire(&k, &id(), ttl(1_000), None)),
+            code(redis.acquire(&k, &id(), ttl(1_000), &Call::new())),
             ErrorCode::Internal,
             "{shown}"
         );
         assert_eq!(
-            code(redis.release(&a, None)),
+            code(redis.release(&a, &Call::new())),
             ErrorCode::Internal,
             "{shown}"
         );
         assert_eq!(
-            code(redis.extend(&a, ttl(1_000), None)),
+            code(redis.extend(&a, ttl(1_000), &Call::new())),
             ErrorCode::Internal,
             "{shown}"
         );
         assert_eq!(
-            code(redis.is_locked(&k, None)),
+            code(redis.is_locked(&k, &Call::new())),
             ErrorCode::Internal,
             "{shown}"
         );
         assert_eq!(
-            code(redis.find(LookupBy::Key(&k), None)),
+            code(redis.find(LookupBy::Key(&k), &Call::new())),
             ErrorCode::Internal,
             "{shown}"
         );
         assert_eq!(
-            code(redis.find(LookupBy::LockId(&a), None)),
+            code(redis.find(LookupBy::LockId(&a), &Call::new())),
             ErrorCode::Internal,
             "{shown}"
         );
@@ -425,17 +462,17 @@ fn a_foreign_value_is_an_error_and_never_a_grant() {
     ] {
         server.cli(&["SET", "syncguard:k", &ours(fields)]);
         assert_eq!(
-            code(redis.acquire(&k, &a, ttl(1_000), None)),
+            code(redis.acquire(&k, &a, ttl(1_000), &Call::new())),
             ErrorCode::Internal
         );
         assert_eq!(
-            code(redis.find(LookupBy::Key(&k), None)),
+            code(redis.find(LookupBy::Key(&k), &Call::new())),
             ErrorCode::Internal
         );
-        assert!(redis.is_locked(&k, None).expect("a look"));
+        assert!(redis.is_locked(&k, &Call::new()).expect("a look"));
         assert!(matches!(
             redis
-                .acquire(&k, &id(), ttl(1_000), None)
+                .acquire(&k, &id(), ttl(1_000), &Call::new())
                 .expect("an answer"),
             AcquireOutcome::Locked(_)
         ));
@@ -447,18 +484,18 @@ fn a_foreign_value_is_an_error_and_never_a_grant() {
     ));
     server.cli(&["SET", "syncguard:k", &padded]);
     assert_eq!(
-        code(redis.find(LookupBy::Key(&k), None)),
+        code(redis.find(LookupBy::Key(&k), &Call::new())),
         ErrorCode::Internal
     );
     assert_eq!(
-        code(redis.extend(&a, ttl(1_000), None)),
+        code(redis.extend(&a, ttl(1_000), &Call::new())),
         ErrorCode::Internal
     );
     // Another type is what Redis itself calls a wrong type.
     server.cli(&["FLUSHALL"]);
     server.cli(&["LPUSH", "syncguard:k", "x"]);
     assert_eq!(
-        code(redis.acquire(&k, &a, ttl(1_000), None)),
+        code(redis.acquire(&k, &a, ttl(1_000), &Call::new())),
         ErrorCode::InvalidArgument
     );
     assert_eq!(server.cli(&["DBSIZE"]).int(), 1);
@@ -488,7 +525,9 @@ fn a_counter_that_cannot_count_takes_no_lock() {
         "nan",
     ] {
         server.cli(&["SET", counter, value]);
-        let error = redis.acquire(&k, &id(), ttl(1_000), None).expect_err(value);
+        let error = redis
+            .acquire(&k, &id(), ttl(1_000), &Call::new())
+            .expect_err(value);
         assert_eq!(error.code(), ErrorCode::Internal, "{value}");
         assert!(!error.may_have_applied());
         assert_eq!(server.cli(&["DBSIZE"]).int(), 1, "{value}");
@@ -497,7 +536,7 @@ fn a_counter_that_cannot_count_takes_no_lock() {
     server.cli(&["DEL", counter]);
     server.cli(&["LPUSH", counter, "x"]);
     assert_eq!(
-        code(redis.acquire(&k, &id(), ttl(1_000), None)),
+        code(redis.acquire(&k, &id(), ttl(1_000), &Call::new())),
         ErrorCode::Internal
     );
     assert_eq!(server.cli(&["DBSIZE"]).int(), 1);
@@ -505,11 +544,16 @@ fn a_counter_that_cannot_count_takes_no_lock() {
     server.cli(&["DEL", counter]);
     server.cli(&["SET", counter, "899999999999999"]);
     let last = id();
-    let grant = granted(redis.acquire(&k, &last, ttl(30_000), None));
+    let grant = granted(redis.acquire(&k, &last, ttl(30_000), &Call::new()));
     assert_eq!(grant.fence.to_string(), "900000000000000");
-    assert!(redis.release(&last, None).expect("an answer").is_released());
+    assert!(
+        redis
+            .release(&last, &Call::new())
+            .expect("an answer")
+            .is_released()
+    );
     assert_eq!(
-        code(redis.acquire(&k, &last, ttl(1_000), None)),
+        code(redis.acquire(&k, &last, ttl(1_000), &Call::new())),
         ErrorCode::Internal
     );
     assert_eq!(server.cli(&["TTL", counter]).int(), -1);
@@ -528,21 +572,21 @@ fn every_verb_is_one_round_trip() {
     let all = |redis: &RedisBackend| {
         let verbs: [(&str, &dyn Fn()); 7] = [
             ("acquire", &|| {
-                drop(granted(redis.acquire(&k, &a, ttl(30_000), None)))
+                drop(granted(redis.acquire(&k, &a, ttl(30_000), &Call::new())))
             }),
             ("locked", &|| {
-                assert!(redis.acquire(&k, &id(), ttl(9), None).is_ok())
+                assert!(redis.acquire(&k, &id(), ttl(9), &Call::new()).is_ok())
             }),
             ("extend", &|| {
-                assert!(redis.extend(&a, ttl(30_000), None).is_ok())
+                assert!(redis.extend(&a, ttl(30_000), &Call::new()).is_ok())
             }),
             ("is_locked", &|| {
-                assert!(redis.is_locked(&k, None).expect("a look"))
+                assert!(redis.is_locked(&k, &Call::new()).expect("a look"))
             }),
             ("find by key", &|| {
                 assert!(
                     redis
-                        .find(LookupBy::Key(&k), None)
+                        .find(LookupBy::Key(&k), &Call::new())
                         .expect("a look")
                         .is_some()
                 )
@@ -550,13 +594,18 @@ fn every_verb_is_one_round_trip() {
             ("find by id", &|| {
                 assert!(
                     redis
-                        .find(LookupBy::LockId(&a), None)
+                        .find(LookupBy::LockId(&a), &Call::new())
                         .expect("a look")
                         .is_some()
                 )
             }),
             ("release", &|| {
-                assert!(redis.release(&a, None).expect("an answer").is_released())
+                assert!(
+                    redis
+                        .release(&a, &Call::new())
+                        .expect("an answer")
+                        .is_released()
+                )
             }),
         ];
         verbs.map(|(name, verb)| {
@@ -573,7 +622,7 @@ fn every_verb_is_one_round_trip() {
         assert_eq!((trips, connections), (1, 0), "{name}");
     }
     proxy.reset_counts();
-    redis.check(None).expect("a good server");
+    redis.check(&Call::new()).expect("a good server");
     assert_eq!(proxy.counts().round_trips, 1);
     let names = server.cli(&["CLIENT", "LIST"]).text();
     assert!(
@@ -594,11 +643,11 @@ fn only_the_hash_of_the_holders_id_is_sent() {
     ));
     for round in 0..20 {
         let k = key(&format!("secret {round}"));
-        let grant = granted(holder.acquire(&k, &id(), ttl(60_000), None));
+        let grant = granted(holder.acquire(&k, &id(), ttl(60_000), &Call::new()));
         // A reply that holds the id would be kept back, and counted.
         let secret = grant.lock_id.as_str().as_bytes().to_vec();
         proxy.set(Mode::Mute(secret.leak()));
-        let contended = loser.acquire(&k, &id(), ttl(60_000), None);
+        let contended = loser.acquire(&k, &id(), ttl(60_000), &Call::new());
         assert_eq!(proxy.muted(), 0, "an acquire was sent the holder's id");
         let seen = match contended.expect("an answer") {
             AcquireOutcome::Locked(Some(seen)) => seen,
@@ -606,7 +655,7 @@ fn only_the_hash_of_the_holders_id_is_sent() {
         };
         assert_eq!(seen.lock_id_hash, Some(grant.lock_id.hash()));
         assert_eq!(seen.fence, Some(grant.fence));
-        let locked = loser.is_locked(&k, None);
+        let locked = loser.is_locked(&k, &Call::new());
         assert_eq!(proxy.muted(), 0, "is_locked was sent the holder's id");
         assert!(locked.expect("a look"));
     }
@@ -621,7 +670,7 @@ fn a_holder_with_a_foreign_id_has_no_hash() {
             r#"{{"lockId":"{foreign}","expiresAtMs":99999999999999,"acquiredAtMs":1,"key":"k","fence":"000000000000007"}}"#
         );
         server.cli(&["SET", "syncguard:k", &value]);
-        let answer = redis.acquire(&key("k"), &id(), ttl(1_000), None);
+        let answer = redis.acquire(&key("k"), &id(), ttl(1_000), &Call::new());
         let AcquireOutcome::Locked(Some(seen)) = answer.expect("an answer") else {
             panic!("{foreign} was not a holder")
         };
@@ -635,11 +684,11 @@ fn databases_are_apart() {
     let server = RedisServer::start_tcp(&[]);
     let one = open(&format!("{}/1", server.tcp_url()));
     let two = open(&format!("{}/2", server.tcp_url()));
-    let _ = granted(one.acquire(&key("k"), &id(), ttl(30_000), None));
-    assert!(!two.is_locked(&key("k"), None).expect("a look"));
+    let _ = granted(one.acquire(&key("k"), &id(), ttl(30_000), &Call::new()));
+    assert!(!two.is_locked(&key("k"), &Call::new()).expect("a look"));
     assert!(
         open(&format!("{}?db=1", server.tcp_url()))
-            .is_locked(&key("k"), None)
+            .is_locked(&key("k"), &Call::new())
             .expect("a look")
     );
 }
@@ -651,20 +700,20 @@ fn cancel_ends_a_call_before_and_in_flight() {
     let token = CancelToken::new();
     token.cancel();
     let error = redis
-        .is_locked(&key("k"), Some(&token))
+        .is_locked(&key("k"), &Call::new().cancelled_by(&token))
         .expect_err("cancelled");
     assert_eq!(error.code(), ErrorCode::Aborted);
     assert!(!error.may_have_applied());
 
     let a = id();
-    let _ = granted(redis.acquire(&key("k"), &a, ttl(30_000), None));
+    let _ = granted(redis.acquire(&key("k"), &a, ttl(30_000), &Call::new()));
     // Whether the request was sent before the cancel is the machine's choice: it gets more time until it was.
     let mut in_flight = false;
     for wait in [20, 50, 200, 1000, 4000] {
         let token = CancelToken::new();
         let _paused = server.pause();
         let result = std::thread::scope(|scope| {
-            let call = scope.spawn(|| redis.release(&a, Some(&token)));
+            let call = scope.spawn(|| redis.release(&a, &Call::new().cancelled_by(&token)));
             std::thread::sleep(Duration::from_millis(wait));
             let begun = Instant::now();
             token.cancel();
@@ -683,7 +732,7 @@ fn cancel_ends_a_call_before_and_in_flight() {
     // The late reply of the cancelled call is nobody else's.
     assert!(
         redis
-            .is_locked(&key("other"), None)
+            .is_locked(&key("other"), &Call::new())
             .is_ok_and(|locked| !locked)
     );
 }
@@ -696,16 +745,17 @@ fn a_full_pool_is_said_and_keeps_a_place_for_releases() {
         .operation_timeout(Duration::from_secs(60));
     let redis = RedisBackend::open(&server.url(), &options).expect("good");
     let a = id();
-    let _ = granted(redis.acquire(&key("k"), &a, ttl(300_000), None));
+    let _ = granted(redis.acquire(&key("k"), &a, ttl(300_000), &Call::new()));
     let paused = server.pause();
     let stop = CancelToken::new();
     std::thread::scope(|scope| {
-        let holder = scope.spawn(|| code(redis.is_locked(&key("x"), Some(&stop))));
+        let holder =
+            scope.spawn(|| code(redis.is_locked(&key("x"), &Call::new().cancelled_by(&stop))));
         // The one that has the place holds it; the others run out of time in the queue, as soon as it has it.
         let end = Instant::now() + Duration::from_secs(30);
         loop {
-            let hasty = CancelToken::new().with_timeout(Duration::from_millis(100));
-            if code(redis.is_locked(&key("x"), Some(&hasty))) == ErrorCode::RateLimited {
+            let hasty = Call::new().within(Duration::from_millis(100));
+            if code(redis.is_locked(&key("x"), &hasty)) == ErrorCode::RateLimited {
                 break;
             }
             assert!(Instant::now() < end, "the pool was never full");
@@ -714,7 +764,12 @@ fn a_full_pool_is_said_and_keeps_a_place_for_releases() {
         assert_eq!(holder.join().expect("it returns"), ErrorCode::Aborted);
     });
     drop(paused);
-    assert!(redis.release(&a, None).expect("an answer").is_released());
+    assert!(
+        redis
+            .release(&a, &Call::new())
+            .expect("an answer")
+            .is_released()
+    );
 }
 
 #[test]
@@ -724,7 +779,7 @@ fn a_forked_child_gets_an_error_and_sends_nothing() {
     let server = RedisServer::start(&[]);
     let redis = open(&server.url());
     let (k, a) = (key("k"), id());
-    let _ = granted(redis.acquire(&k, &a, ttl(600_000), None));
+    let _ = granted(redis.acquire(&k, &a, ttl(600_000), &Call::new()));
     let commands = || {
         let stats = server.cli(&["INFO", "commandstats"]).text();
         stats
@@ -738,9 +793,9 @@ fn a_forked_child_gets_an_error_and_sends_nothing() {
     match unsafe { fork() }.expect("a child") {
         ForkResult::Child => {
             let refused = redis
-                .release(&a, None)
+                .release(&a, &Call::new())
                 .is_err_and(|e| e.code() == ErrorCode::Internal && !e.may_have_applied());
-            let also = redis.check(None).is_err();
+            let also = redis.check(&Call::new()).is_err();
             drop(redis);
             // SAFETY: it ends the process at once.
             unsafe { nix::libc::_exit(i32::from(!(refused && also))) };
@@ -752,7 +807,12 @@ fn a_forked_child_gets_an_error_and_sends_nothing() {
     }
     assert_eq!(commands(), before);
     // The connection is still the parent's, and in step.
-    assert!(redis.release(&a, None).expect("an answer").is_released());
+    assert!(
+        redis
+            .release(&a, &Call::new())
+            .expect("an answer")
+            .is_released()
+    );
 }
 
 /// Cycles per thread; `SYNCGUARD_TORTURE_CYCLES` for more.
@@ -784,13 +844,18 @@ fn no_two_hold_one_key_and_fences_only_grow() {
                         .wrapping_add(1);
                     let at = (random >> 33) as usize % KEYS;
                     let mine = id();
-                    let outcome = redis.acquire(&keys[at], &mine, ttl(60_000), None);
+                    let outcome = redis.acquire(&keys[at], &mine, ttl(60_000), &Call::new());
                     if let AcquireOutcome::Acquired(grant) = outcome.expect("an answer") {
                         assert!(!held[at].swap(true, Ordering::SeqCst), "two hold one key");
                         let before = fences[at].swap(grant.fence.get(), Ordering::SeqCst);
                         assert!(before < grant.fence.get(), "a fence went back");
                         assert!(held[at].swap(false, Ordering::SeqCst));
-                        assert!(redis.release(&mine, None).expect("an answer").is_released());
+                        assert!(
+                            redis
+                                .release(&mine, &Call::new())
+                                .expect("an answer")
+                                .is_released()
+                        );
                         grants.fetch_add(1, Ordering::SeqCst);
                     }
                 }

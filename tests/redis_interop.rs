@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde_json::Value as Json;
 use server::{Link, RedisServer};
 use syncguard::{
-    Absence, AcquireOutcome, Backend, ClientOptions, ErrorCode, ExtendOutcome, Key, LockId,
+    Absence, AcquireOutcome, Backend, Call, ClientOptions, ErrorCode, ExtendOutcome, Key, LockId,
     LookupBy, RedisBackend, ReleaseOutcome, Ttl,
 };
 
@@ -161,7 +161,7 @@ fn we_store_what_the_reference_stores() {
                 });
                 continue;
             };
-            let outcome = redis.acquire(&key, &lock_id(acquire), ttl(30_000), None);
+            let outcome = redis.acquire(&key, &lock_id(acquire), ttl(30_000), &Call::new());
             let AcquireOutcome::Acquired(grant) = outcome.expect("an answer") else {
                 panic!("{name}: not granted")
             };
@@ -186,7 +186,7 @@ fn we_read_extend_and_release_what_the_reference_stored() {
         for acquire in list(&case["acquire"]) {
             let id = lock_id(acquire);
             let found = redis
-                .find(LookupBy::LockId(&id), None)
+                .find(LookupBy::LockId(&id), &Call::new())
                 .expect("a look")
                 .expect(name);
             // The samples name the key as it was given, and store it normalised.
@@ -196,41 +196,58 @@ fn we_read_extend_and_release_what_the_reference_stored() {
             assert_eq!(found.fence.to_string(), text(&acquire["result"]["fence"]));
             let Ok(key) = Key::new(&found.key) else {
                 // What only the other library can name, ours can still release.
-                assert!(redis.release(&id, None).expect("an answer").is_released());
+                assert!(
+                    redis
+                        .release(&id, &Call::new())
+                        .expect("an answer")
+                        .is_released()
+                );
                 continue;
             };
-            assert!(redis.is_locked(&key, None).expect("a look"));
+            assert!(redis.is_locked(&key, &Call::new()).expect("a look"));
             assert!(matches!(
                 redis
-                    .acquire(&key, &LockId::random().expect("randomness"), ttl(9), None)
+                    .acquire(
+                        &key,
+                        &LockId::random().expect("randomness"),
+                        ttl(9),
+                        &Call::new()
+                    )
                     .expect("an answer"),
                 AcquireOutcome::Locked(_)
             ));
             // Its own id again is its own grant.
-            let again = redis.acquire(&key, &id, ttl(9), None).expect("an answer");
+            let again = redis
+                .acquire(&key, &id, ttl(9), &Call::new())
+                .expect("an answer");
             assert!(
                 matches!(again, AcquireOutcome::Acquired(g) if g.fence == found.fence && g.expires_at_ms == found.expires_at_ms)
             );
             assert!(matches!(
-                redis.extend(&id, ttl(60_000), None),
+                redis.extend(&id, ttl(60_000), &Call::new()),
                 Ok(ExtendOutcome::Extended(_))
             ));
             let after = redis
-                .find(LookupBy::Key(&key), None)
+                .find(LookupBy::Key(&key), &Call::new())
                 .expect("a look")
                 .expect(name);
             assert_eq!(
                 (after.key, after.fence, after.acquired_at_ms),
                 (found.key, found.fence, found.acquired_at_ms)
             );
-            assert!(redis.release(&id, None).expect("an answer").is_released());
+            assert!(
+                redis
+                    .release(&id, &Call::new())
+                    .expect("an answer")
+                    .is_released()
+            );
             assert_eq!(
-                redis.release(&id, None).expect("an answer"),
+                redis.release(&id, &Call::new()).expect("an answer"),
                 ReleaseOutcome::Absent(Absence::NotFound)
             );
             // The next fence follows the reference's.
             let next = redis
-                .acquire(&key, &id, ttl(30_000), None)
+                .acquire(&key, &id, ttl(30_000), &Call::new())
                 .expect("an answer");
             assert!(
                 matches!(next, AcquireOutcome::Acquired(g) if g.fence.get() == found.fence.get() + 1)
@@ -263,21 +280,24 @@ fn a_whole_life_leaves_the_same_bytes_at_every_step() {
             other => panic!("{name}: {other:?}"),
         };
         match name {
-            "acquire ttl 30000" => fence(redis.acquire(&key, &first, ttl(30_000), None)),
+            "acquire ttl 30000" => fence(redis.acquire(&key, &first, ttl(30_000), &Call::new())),
             "acquire again (contended)" => assert!(matches!(
                 redis
-                    .acquire(&key, &stranger, ttl(30_000), None)
+                    .acquire(&key, &stranger, ttl(30_000), &Call::new())
                     .expect("an answer"),
                 AcquireOutcome::Locked(_)
             )),
-            "isLocked" => assert!(redis.is_locked(&key, None).expect("a look")),
+            "isLocked" => assert!(redis.is_locked(&key, &Call::new()).expect("a look")),
             "lookup key" | "lookup lockId" => {
                 let by = if name == "lookup key" {
                     LookupBy::Key(&key)
                 } else {
                     LookupBy::LockId(&first)
                 };
-                let info = redis.lookup(by, None).expect("a look").expect("held");
+                let info = redis
+                    .lookup(by, &Call::new())
+                    .expect("a look")
+                    .expect("held");
                 let wanted = &step["result"];
                 assert_eq!(info.key_hash, text(&wanted["keyHash"]));
                 assert_eq!(info.lock_id_hash, text(&wanted["lockIdHash"]));
@@ -286,7 +306,7 @@ fn a_whole_life_leaves_the_same_bytes_at_every_step() {
             }
             "extend ttl 60000" => {
                 assert!(matches!(
-                    redis.extend(&first, ttl(60_000), None),
+                    redis.extend(&first, ttl(60_000), &Call::new()),
                     Ok(ExtendOutcome::Extended(_))
                 ));
                 ttl_ms = 60_000;
@@ -294,7 +314,7 @@ fn a_whole_life_leaves_the_same_bytes_at_every_step() {
             "extend wrong id" => {
                 assert_eq!(
                     redis
-                        .extend(&stranger, ttl(60_000), None)
+                        .extend(&stranger, ttl(60_000), &Call::new())
                         .expect("an answer"),
                     ExtendOutcome::Absent(Absence::NotFound)
                 );
@@ -302,28 +322,28 @@ fn a_whole_life_leaves_the_same_bytes_at_every_step() {
             }
             "release" => assert!(
                 redis
-                    .release(&first, None)
+                    .release(&first, &Call::new())
                     .expect("an answer")
                     .is_released()
             ),
             "release again" => assert!(
                 !redis
-                    .release(&first, None)
+                    .release(&first, &Call::new())
                     .expect("an answer")
                     .is_released()
             ),
             // Its lease of a millisecond is over before it can be looked at: the state is compared at the next step.
             "acquire 2" => {
-                fence(redis.acquire(&key, &lock_id(step), ttl(1), None));
+                fence(redis.acquire(&key, &lock_id(step), ttl(1), &Call::new()));
                 seen += 1;
                 continue;
             }
             "after ttl 1ms + 50ms (isLocked)" => {
-                while redis.is_locked(&key, None).expect("a look") {
+                while redis.is_locked(&key, &Call::new()).expect("a look") {
                     std::thread::sleep(Duration::from_millis(2));
                 }
             }
-            "acquire 3" => fence(redis.acquire(&key, &lock_id(step), ttl(30_000), None)),
+            "acquire 3" => fence(redis.acquire(&key, &lock_id(step), ttl(30_000), &Call::new())),
             other => panic!("an unknown step: {other}"),
         }
         assert_same(&server, list(&step["dump"]), ttl_ms, name);
@@ -351,7 +371,8 @@ fn an_extended_value_is_what_the_server_itself_would_encode() {
         ]);
         for _ in 0..3 {
             let before = server.cli(&["GET", "syncguard:job:1"]).text();
-            let Ok(ExtendOutcome::Extended(until)) = redis.extend(&id, ttl(60_000), None) else {
+            let Ok(ExtendOutcome::Extended(until)) = redis.extend(&id, ttl(60_000), &Call::new())
+            else {
                 panic!("not extended")
             };
             let script = "local d = cjson.decode(ARGV[1]) d.expiresAtMs = tonumber(ARGV[2]) return cjson.encode(d)";

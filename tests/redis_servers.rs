@@ -11,7 +11,7 @@ mod verbs;
 use std::time::{Duration, Instant};
 
 use server::{Link, RedisServer, Value};
-use syncguard::{Backend, ClientOptions, ErrorCode, ExtendOutcome, LookupBy, RedisBackend};
+use syncguard::{Backend, Call, ClientOptions, ErrorCode, ExtendOutcome, LookupBy, RedisBackend};
 use verbs::{code, granted, id, key, ttl};
 
 fn open(url: &str) -> RedisBackend {
@@ -26,8 +26,13 @@ fn a_server_that_forgets_or_restarts_is_not_an_error() {
         let k = key("k");
         let cycle = |fence: u64| {
             let a = id();
-            let grant = granted(redis.acquire(&k, &a, ttl(30_000), None));
-            assert!(redis.release(&a, None).expect("an answer").is_released());
+            let grant = granted(redis.acquire(&k, &a, ttl(30_000), &Call::new()));
+            assert!(
+                redis
+                    .release(&a, &Call::new())
+                    .expect("an answer")
+                    .is_released()
+            );
             assert!(grant.fence.get() > fence);
             grant.fence.get()
         };
@@ -48,11 +53,11 @@ fn refusals_have_the_code_of_the_table() {
     let server = RedisServer::start(&["--lua-time-limit", "1"]);
     let redis = open(&server.url());
     let (k, a) = (key("k"), id());
-    let _ = granted(redis.acquire(&k, &a, ttl(600_000), None));
+    let _ = granted(redis.acquire(&k, &a, ttl(600_000), &Call::new()));
     let other = key("other");
     let refused = |wanted: ErrorCode, word: &str| {
         let error = redis
-            .acquire(&other, &id(), ttl(1_000), None)
+            .acquire(&other, &id(), ttl(1_000), &Call::new())
             .expect_err(word);
         assert_eq!(error.code(), wanted, "{error}");
         assert!(error.message().contains(word), "{error}");
@@ -61,9 +66,9 @@ fn refusals_have_the_code_of_the_table() {
 
     server.cli(&["CONFIG", "SET", "maxmemory", "1"]);
     refused(ErrorCode::RateLimited, "maxmemory");
-    assert_eq!(code(redis.check(None)), ErrorCode::RateLimited);
+    assert_eq!(code(redis.check(&Call::new())), ErrorCode::RateLimited);
     // Nothing more is stored to release, and none of it needs memory.
-    assert!(redis.is_locked(&k, None).expect("a look"));
+    assert!(redis.is_locked(&k, &Call::new()).expect("a look"));
     server.cli(&["CONFIG", "SET", "maxmemory", "0"]);
 
     server.cli(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
@@ -73,12 +78,22 @@ fn refusals_have_the_code_of_the_table() {
     server.cli(&["REPLICAOF", "127.0.0.1", "1"]);
     refused(ErrorCode::ServiceUnavailable, "replica");
     assert_eq!(
-        code(redis.extend(&a, ttl(1_000), None)),
+        code(redis.extend(&a, ttl(1_000), &Call::new())),
         ErrorCode::ServiceUnavailable
     );
-    assert_eq!(code(redis.release(&a, None)), ErrorCode::ServiceUnavailable);
-    assert_eq!(code(redis.check(None)), ErrorCode::ServiceUnavailable);
-    assert!(redis.is_locked(&k, None).expect("a replica can be read"));
+    assert_eq!(
+        code(redis.release(&a, &Call::new())),
+        ErrorCode::ServiceUnavailable
+    );
+    assert_eq!(
+        code(redis.check(&Call::new())),
+        ErrorCode::ServiceUnavailable
+    );
+    assert!(
+        redis
+            .is_locked(&k, &Call::new())
+            .expect("a replica can be read")
+    );
     server.cli(&["CONFIG", "SET", "replica-serve-stale-data", "no"]);
     refused(ErrorCode::ServiceUnavailable, "lost its primary");
     server.cli(&["REPLICAOF", "NO", "ONE"]);
@@ -107,18 +122,23 @@ fn refusals_have_the_code_of_the_table() {
             .expect("an answer")
     });
     let deadline = Instant::now() + Duration::from_secs(30);
-    while !matches!(redis.is_locked(&k, None), Err(e) if e.message().contains("busy")) {
+    while !matches!(redis.is_locked(&k, &Call::new()), Err(e) if e.message().contains("busy")) {
         assert!(Instant::now() < deadline, "it is never busy");
     }
     refused(ErrorCode::ServiceUnavailable, "busy");
     server.cli(&["SCRIPT", "KILL"]);
     assert!(matches!(busy.join().expect("it ends"), Value::Error(_)));
-    assert!(redis.release(&a, None).expect("an answer").is_released());
+    assert!(
+        redis
+            .release(&a, &Call::new())
+            .expect("an answer")
+            .is_released()
+    );
 
     server.cli(&["CONFIG", "SET", "maxclients", "1"]);
     let full = open(&server.url());
     let held = Link::open(&server.socket()).expect("a connection");
-    let error = full.is_locked(&k, None).expect_err("no room");
+    let error = full.is_locked(&k, &Call::new()).expect_err("no room");
     assert!(
         matches!(
             error.code(),
@@ -135,7 +155,7 @@ fn a_server_that_is_loading_says_so() {
     let fill = "for i = 1, 3000 do redis.call('SET', 'x' .. i, string.rep('y', 2000)) end";
     server.cli(&["EVAL", fill, "0"]);
     let redis = open(&server.url());
-    redis.check(None).expect("a good server");
+    redis.check(&Call::new()).expect("a good server");
     server.cli(&["SAVE"]);
     server.kill();
     server.start_loading(&[
@@ -145,7 +165,7 @@ fn a_server_that_is_loading_says_so() {
         "1024",
     ]);
     let error = redis
-        .acquire(&key("k"), &id(), ttl(1_000), None)
+        .acquire(&key("k"), &id(), ttl(1_000), &Call::new())
         .expect_err("still loading");
     assert_eq!(error.code(), ErrorCode::ServiceUnavailable);
     assert!(error.message().contains("loading"), "{error}");
@@ -156,7 +176,7 @@ fn a_cluster_node_says_what_is_wrong() {
     let server = RedisServer::start_tcp(&["--cluster-enabled", "yes"]);
     let options = ClientOptions::new().key_prefix("{app}");
     let tagged = RedisBackend::open(&server.url(), &options).expect("good");
-    let down = code(tagged.acquire(&key("k"), &id(), ttl(1_000), None));
+    let down = code(tagged.acquire(&key("k"), &id(), ttl(1_000), &Call::new()));
     assert_eq!(down, ErrorCode::ServiceUnavailable);
     let slots: Vec<String> = (0..16384).map(|slot| slot.to_string()).collect();
     let mut add = vec!["CLUSTER", "ADDSLOTS"];
@@ -172,19 +192,27 @@ fn a_cluster_node_says_what_is_wrong() {
         std::thread::sleep(Duration::from_millis(20));
     }
     let a = id();
-    let _ = granted(tagged.acquire(&key("k"), &a, ttl(30_000), None));
+    let _ = granted(tagged.acquire(&key("k"), &a, ttl(30_000), &Call::new()));
     assert!(matches!(
-        tagged.extend(&a, ttl(30_000), None),
+        tagged.extend(&a, ttl(30_000), &Call::new()),
         Ok(ExtendOutcome::Extended(_))
     ));
-    assert!(tagged.release(&a, None).expect("an answer").is_released());
+    assert!(
+        tagged
+            .release(&a, &Call::new())
+            .expect("an answer")
+            .is_released()
+    );
     let error = open(&server.url())
-        .acquire(&key("k"), &id(), ttl(1_000), None)
+        .acquire(&key("k"), &id(), ttl(1_000), &Call::new())
         .expect_err("no tag");
     assert_eq!(error.code(), ErrorCode::InvalidArgument);
     assert!(error.message().contains("{app}"), "{error}");
     let numbered = open(&format!("{}?db=1", server.url()));
-    assert_eq!(code(numbered.check(None)), ErrorCode::InvalidArgument);
+    assert_eq!(
+        code(numbered.check(&Call::new())),
+        ErrorCode::InvalidArgument
+    );
 }
 
 /// The rights of the line that the documentation gives.
@@ -215,26 +243,33 @@ fn rights_are_few_and_a_missing_one_is_named() {
     acl(&server, "bob", &minimal);
     let bob = as_user("bob");
     let (k, a) = (key("k"), id());
-    let _ = granted(bob.acquire(&k, &a, ttl(30_000), None));
-    assert!(bob.is_locked(&k, None).expect("a look"));
+    let _ = granted(bob.acquire(&k, &a, ttl(30_000), &Call::new()));
+    assert!(bob.is_locked(&k, &Call::new()).expect("a look"));
     assert!(matches!(
-        bob.extend(&a, ttl(30_000), None),
+        bob.extend(&a, ttl(30_000), &Call::new()),
         Ok(ExtendOutcome::Extended(_))
     ));
     assert!(
-        bob.find(LookupBy::LockId(&a), None)
+        bob.find(LookupBy::LockId(&a), &Call::new())
             .expect("a look")
             .is_some()
     );
-    assert!(bob.release(&a, None).expect("an answer").is_released());
+    assert!(
+        bob.release(&a, &Call::new())
+            .expect("an answer")
+            .is_released()
+    );
     // Without CLIENT SETNAME, INFO and CONFIG it works; what was not looked at is said.
-    let warnings = bob.check(None).expect("all rights are there");
+    let warnings = bob.check(&Call::new()).expect("all rights are there");
     assert!(warnings[0].contains("INFO"), "{warnings:?}");
     // With INFO alone: exactly what CONFIG would have told.
     server.cli(&["CONFIG", "SET", "appendonly", "yes"]);
     acl(&server, "carol", &[&minimal[..], &["+info"]].concat());
     let carol = as_user("carol");
-    let warnings = carol.check(None).expect("all rights are there").join("\n");
+    let warnings = carol
+        .check(&Call::new())
+        .expect("all rights are there")
+        .join("\n");
     assert!(
         warnings.contains("may not read appendfsync and no-appendfsync-on-rewrite"),
         "{warnings}"
@@ -254,41 +289,48 @@ fn rights_are_few_and_a_missing_one_is_named() {
         acl(&server, "eve", &rules);
         let eve = as_user("eve");
         for error in [
-            eve.acquire(&k, &id(), ttl(1_000), None)
+            eve.acquire(&k, &id(), ttl(1_000), &Call::new())
                 .map(|_| ())
                 .expect_err(missing),
-            eve.check(None).map(|_| ()).expect_err(missing),
+            eve.check(&Call::new()).map(|_| ()).expect_err(missing),
         ] {
             assert_eq!(error.code(), ErrorCode::AuthFailed, "{missing}: {error}");
             assert!(error.message().contains(said), "{missing}: {error}");
             assert!(!error.may_have_applied());
         }
-        assert!(!open(&server.url()).is_locked(&k, None).expect("a look"));
+        assert!(
+            !open(&server.url())
+                .is_locked(&k, &Call::new())
+                .expect("a look")
+        );
     }
 
     for url in ["bob&pass=wrong", "nobody&pass=s3cret", "bob"] {
         let error = open(&format!("{}?user={url}", server.url()))
-            .is_locked(&k, None)
+            .is_locked(&k, &Call::new())
             .expect_err("a wrong password");
         assert_eq!(error.code(), ErrorCode::AuthFailed);
         assert!(!format!("{error:?}").contains("s3cret"));
     }
     let unneeded = open(&format!("{}?pass=x", server.url()));
-    assert_eq!(code(unneeded.is_locked(&k, None)), ErrorCode::AuthFailed);
+    assert_eq!(
+        code(unneeded.is_locked(&k, &Call::new())),
+        ErrorCode::AuthFailed
+    );
     server.cli(&["CONFIG", "SET", "requirepass", "s3cret"]);
     let error = open(&server.url())
-        .is_locked(&k, None)
+        .is_locked(&k, &Call::new())
         .expect_err("no password");
     assert_eq!(error.code(), ErrorCode::AuthFailed);
     assert!(error.message().contains("password"));
     assert!(
         open(&format!("{}?pass=s3cret", server.url()))
-            .check(None)
+            .check(&Call::new())
             .is_ok()
     );
     let missing = open(&format!("{}?pass=s3cret&db=999", server.url()));
     assert_eq!(
-        code(missing.is_locked(&k, None)),
+        code(missing.is_locked(&k, &Call::new())),
         ErrorCode::InvalidArgument
     );
 }
@@ -298,7 +340,7 @@ fn check_warns_of_what_loses_locks_and_fences() {
     let server = RedisServer::start(&["--appendonly", "yes", "--appendfsync", "always"]);
     let redis = open(&server.url());
     assert_eq!(
-        redis.check(None).expect("a good server"),
+        redis.check(&Call::new()).expect("a good server"),
         Vec::<String>::new()
     );
     assert_eq!(server.cli(&["DBSIZE"]).int(), 0);
@@ -316,7 +358,7 @@ fn check_warns_of_what_loses_locks_and_fences() {
         ("appendonly", "no", "appendonly yes"),
     ] {
         server.cli(&["CONFIG", "SET", setting, value]);
-        let warnings = redis.check(None).expect("a good server").join("\n");
+        let warnings = redis.check(&Call::new()).expect("a good server").join("\n");
         assert!(
             if said.is_empty() {
                 warnings.is_empty()
@@ -342,14 +384,19 @@ fn tls_is_verified_unless_told_otherwise() {
     let redis = RedisBackend::open(&url, &trusted).expect("good");
     let (k, a) = (key("k"), id());
     for _ in 0..50 {
-        let _ = granted(redis.acquire(&k, &a, ttl(30_000), None));
-        assert!(redis.release(&a, None).expect("an answer").is_released());
+        let _ = granted(redis.acquire(&k, &a, ttl(30_000), &Call::new()));
+        assert!(
+            redis
+                .release(&a, &Call::new())
+                .expect("an answer")
+                .is_released()
+        );
     }
-    redis.check(None).expect("a good server");
+    redis.check(&Call::new()).expect("a good server");
     server.cli(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
     assert!(
         !redis
-            .is_locked(&k, None)
+            .is_locked(&k, &Call::new())
             .expect("a connection that died while idle is replaced")
     );
 
@@ -359,22 +406,28 @@ fn tls_is_verified_unless_told_otherwise() {
     std::fs::write(&strange, stranger.expect("a certificate").cert.pem()).expect("written");
     let options = ClientOptions::new().tls_ca_file(&strange);
     let untrusted = RedisBackend::open(&url, &options).expect("good");
-    assert_eq!(code(untrusted.is_locked(&k, None)), ErrorCode::AuthFailed);
+    assert_eq!(
+        code(untrusted.is_locked(&k, &Call::new())),
+        ErrorCode::AuthFailed
+    );
     let elsewhere = url.replace("127.0.0.1", "localhost");
     let wrong_host = RedisBackend::open(&elsewhere, &trusted).expect("good");
-    assert_eq!(code(wrong_host.is_locked(&k, None)), ErrorCode::AuthFailed);
+    assert_eq!(
+        code(wrong_host.is_locked(&k, &Call::new())),
+        ErrorCode::AuthFailed
+    );
     let careless = ClientOptions::new().tls_danger_accept_invalid_certs(true);
     let redis = RedisBackend::open(&elsewhere, &careless).expect("good");
-    assert!(!redis.is_locked(&k, None).expect("a look"));
+    assert!(!redis.is_locked(&k, &Call::new()).expect("a look"));
 
     // Plain to a TLS port, and TLS to a plain one.
     let plain = open(&url.replace("rediss", "redis"));
-    assert!(plain.is_locked(&k, None).is_err());
+    assert!(plain.is_locked(&k, &Call::new()).is_err());
     let other = RedisServer::start_tcp(&[]);
     let quick = trusted.connect_timeout(Duration::from_millis(200));
     let tls_to_plain = other.tcp_url().replace("redis", "rediss");
     let redis = RedisBackend::open(&tls_to_plain, &quick).expect("good");
-    let error = redis.is_locked(&k, None).expect_err("no TLS there");
+    let error = redis.is_locked(&k, &Call::new()).expect_err("no TLS there");
     // Redis takes the handshake for the beginning of a long line and waits for its end.
     assert_eq!(error.code(), ErrorCode::NetworkTimeout, "{error}");
     assert!(!error.may_have_applied());
@@ -441,28 +494,35 @@ fn the_server_may_live_in_1970_or_2100() {
         ]);
         let redis = open(&server.url());
         let (k, a) = (key("k"), id());
-        let grant = granted(redis.acquire(&k, &a, ttl(30_000), None));
+        let grant = granted(redis.acquire(&k, &a, ttl(30_000), &Call::new()));
         let apart = grant.expires_at_ms - year * 1000;
         assert!(
             (30_000..120_000).contains(&apart),
             "the shim did not work: {apart}"
         );
-        assert!(redis.is_locked(&k, None).expect("a look"));
+        assert!(redis.is_locked(&k, &Call::new()).expect("a look"));
         assert!(
-            matches!(redis.extend(&a, ttl(60_000), None), Ok(ExtendOutcome::Extended(until)) if until > grant.expires_at_ms)
+            matches!(redis.extend(&a, ttl(60_000), &Call::new()), Ok(ExtendOutcome::Extended(until)) if until > grant.expires_at_ms)
         );
         let found = redis
-            .find(LookupBy::LockId(&a), None)
+            .find(LookupBy::LockId(&a), &Call::new())
             .expect("a look")
             .expect("held");
         assert_eq!(found.acquired_at_ms, grant.expires_at_ms - 30_000);
-        assert!(redis.release(&a, None).expect("an answer").is_released());
+        assert!(
+            redis
+                .release(&a, &Call::new())
+                .expect("an answer")
+                .is_released()
+        );
         assert_eq!(
-            granted(redis.acquire(&k, &id(), ttl(5), None)).fence.get(),
+            granted(redis.acquire(&k, &id(), ttl(5), &Call::new()))
+                .fence
+                .get(),
             2
         );
         let deadline = Instant::now() + Duration::from_secs(30);
-        while redis.is_locked(&k, None).expect("a look") {
+        while redis.is_locked(&k, &Call::new()).expect("a look") {
             assert!(Instant::now() < deadline, "it never expired");
         }
     }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use rusqlite::Connection;
 use stopwatch::{Stopwatch, worst_of_three};
 use syncguard::{
-    Absence, AcquireOutcome, Backend, CancelToken, ClientOptions, ErrorCode, ExtendOutcome,
+    Absence, AcquireOutcome, Backend, Call, CancelToken, ClientOptions, ErrorCode, ExtendOutcome,
     LookupBy, MAX_FENCE, ReleaseOutcome, SqliteBackend,
 };
 use verbs::{code, granted, id, key, ttl};
@@ -49,14 +49,14 @@ const MINUTE: u64 = 60_000;
 fn the_verbs() {
     let s = store();
     let (b, k, a) = (&s.backend, key("job"), id());
-    assert!(!b.is_locked(&k, None).expect("answer"));
-    let grant = granted(b.acquire(&k, &a, ttl(MINUTE), None));
+    assert!(!b.is_locked(&k, &Call::new()).expect("answer"));
+    let grant = granted(b.acquire(&k, &a, ttl(MINUTE), &Call::new()));
     assert_eq!((grant.lock_id, grant.fence.get()), (a, 1));
-    assert!(b.is_locked(&k, None).expect("answer"));
+    assert!(b.is_locked(&k, &Call::new()).expect("answer"));
 
     // The same id again: the stored grant. Another one: who holds it.
-    assert_eq!(granted(b.acquire(&k, &a, ttl(5), None)), grant);
-    match b.acquire(&k, &id(), ttl(MINUTE), None) {
+    assert_eq!(granted(b.acquire(&k, &a, ttl(5), &Call::new())), grant);
+    match b.acquire(&k, &id(), ttl(MINUTE), &Call::new()) {
         Ok(AcquireOutcome::Locked(Some(holder))) => {
             assert_eq!(holder.lock_id_hash, Some(a.hash()));
             assert_eq!(holder.fence, Some(grant.fence));
@@ -67,31 +67,39 @@ fn the_verbs() {
     }
 
     for by in [LookupBy::Key(&k), LookupBy::LockId(&a)] {
-        let found = b.find(by, None).expect("answer").expect("there");
+        let found = b.find(by, &Call::new()).expect("answer").expect("there");
         assert_eq!((found.key.as_str(), found.lock_id), ("job", a));
         assert_eq!(found.expires_at_ms, grant.expires_at_ms);
         assert_eq!(found.expires_at_ms - found.acquired_at_ms, MINUTE as i64);
     }
 
-    match b.extend(&a, ttl(2 * MINUTE), None) {
+    match b.extend(&a, ttl(2 * MINUTE), &Call::new()) {
         Ok(ExtendOutcome::Extended(until)) => assert!(until > grant.expires_at_ms),
         other => panic!("{other:?}"),
     }
     let stranger = id();
     let absent = ReleaseOutcome::Absent(Absence::NotFound);
-    assert_eq!(b.release(&stranger, None).ok(), Some(absent));
+    assert_eq!(b.release(&stranger, &Call::new()).ok(), Some(absent));
     assert_eq!(
-        b.extend(&stranger, ttl(1), None).ok(),
+        b.extend(&stranger, ttl(1), &Call::new()).ok(),
         Some(ExtendOutcome::Absent(Absence::NotFound))
     );
-    assert_eq!(b.release(&a, None).ok(), Some(ReleaseOutcome::Released));
-    assert_eq!(b.release(&a, None).ok(), Some(absent));
+    assert_eq!(
+        b.release(&a, &Call::new()).ok(),
+        Some(ReleaseOutcome::Released)
+    );
+    assert_eq!(b.release(&a, &Call::new()).ok(), Some(absent));
     assert!(
-        b.find(LookupBy::LockId(&a), None)
+        b.find(LookupBy::LockId(&a), &Call::new())
             .expect("answer")
             .is_none()
     );
-    assert_eq!(granted(b.acquire(&k, &id(), ttl(5), None)).fence.get(), 2);
+    assert_eq!(
+        granted(b.acquire(&k, &id(), ttl(5), &Call::new()))
+            .fence
+            .get(),
+        2
+    );
     assert_eq!(b.capabilities().backend, "sqlite");
 }
 
@@ -100,14 +108,19 @@ fn two_backends_on_one_file_are_one_store() {
     let s = store();
     let other = open(&s.path);
     let (k, a) = (key("shared"), id());
-    let _ = granted(s.backend.acquire(&k, &a, ttl(MINUTE), None));
+    let _ = granted(s.backend.acquire(&k, &a, ttl(MINUTE), &Call::new()));
     assert!(matches!(
-        other.acquire(&k, &id(), ttl(MINUTE), None),
+        other.acquire(&k, &id(), ttl(MINUTE), &Call::new()),
         Ok(AcquireOutcome::Locked(_))
     ));
-    assert_eq!(other.release(&a, None).ok(), Some(ReleaseOutcome::Released));
     assert_eq!(
-        granted(other.acquire(&k, &id(), ttl(5), None)).fence.get(),
+        other.release(&a, &Call::new()).ok(),
+        Some(ReleaseOutcome::Released)
+    );
+    assert_eq!(
+        granted(other.acquire(&k, &id(), ttl(5), &Call::new()))
+            .fence
+            .get(),
         2
     );
 }
@@ -116,7 +129,7 @@ fn two_backends_on_one_file_are_one_store() {
 fn nothing_touches_the_disk_before_the_first_call() {
     let s = store();
     assert!(!s.path.exists());
-    let told = s.backend.check(None).expect("a good store");
+    let told = s.backend.check(&Call::new()).expect("a good store");
     // The directory for temporary files may lie in memory.
     assert!(told.iter().all(|w| w.contains("tmpfs")), "{told:?}");
     assert!(s.path.exists());
@@ -126,7 +139,7 @@ fn nothing_touches_the_disk_before_the_first_call() {
 fn check_tells_what_the_file_lies_on_and_its_other_names() {
     let dir = tempfile::tempdir_in("/dev/shm").expect("a directory in memory");
     let path = dir.path().join("locks.db");
-    let told = open(&path).check(None).expect("a good store");
+    let told = open(&path).check(&Call::new()).expect("a good store");
     assert!(
         matches!(&told[..], [w] if w.contains("tmpfs") && w.contains("reboot")),
         "{told:?}"
@@ -134,13 +147,13 @@ fn check_tells_what_the_file_lies_on_and_its_other_names() {
     // Also through a link that lies elsewhere.
     let s = store();
     std::os::unix::fs::symlink(&path, &s.path).expect("a link");
-    let told = s.backend.check(None).expect("a good store");
+    let told = s.backend.check(&Call::new()).expect("a good store");
     assert!(told.iter().any(|w| w.contains("tmpfs")), "{told:?}");
 
     let s = store();
-    s.backend.setup_schema(None).expect("a file");
+    s.backend.setup_schema(&Call::new()).expect("a file");
     std::fs::hard_link(&s.path, s.path.with_extension("other")).expect("another name");
-    let told = s.backend.check(None).expect("a good store");
+    let told = s.backend.check(&Call::new()).expect("a good store");
     assert!(told.iter().any(|w| w.contains("hard links")), "{told:?}");
 }
 
@@ -166,7 +179,7 @@ fn a_file_of_an_older_version_keeps_its_locks_and_fences() {
     // Names and keys of a row come from a file of today.
     let (a, k) = (id(), key("old"));
     let newer = store();
-    let _ = granted(newer.backend.acquire(&k, &a, ttl(MINUTE), None));
+    let _ = granted(newer.backend.acquire(&k, &a, ttl(MINUTE), &Call::new()));
     sql(&s.path, OLDER_SCHEMA);
     sql(
         &s.path,
@@ -181,28 +194,33 @@ fn a_file_of_an_older_version_keeps_its_locks_and_fences() {
     // Many at once: one adds the column.
     std::thread::scope(|scope| {
         for _ in 0..8 {
-            scope.spawn(|| assert!(open(&s.path).is_locked(&k, None).expect("answer")));
+            scope.spawn(|| assert!(open(&s.path).is_locked(&k, &Call::new()).expect("answer")));
         }
     });
     let b = &s.backend;
     assert!(matches!(
-        b.acquire(&k, &id(), ttl(MINUTE), None),
+        b.acquire(&k, &id(), ttl(MINUTE), &Call::new()),
         Ok(AcquireOutcome::Locked(_))
     ));
     // Of another boot id: alive until the wall clock says otherwise.
     sql(&s.path, "UPDATE syncguard_locks SET boot_id = 'another'");
-    assert!(b.is_locked(&k, None).expect("answer"));
+    assert!(b.is_locked(&k, &Call::new()).expect("answer"));
     assert!(matches!(
-        b.extend(&a, ttl(MINUTE), None),
+        b.extend(&a, ttl(MINUTE), &Call::new()),
         Ok(ExtendOutcome::Extended(_))
     ));
     sql(
         &s.path,
         "UPDATE syncguard_locks SET boot_id = 'another', written_boot_ms = NULL, expires_at_ms = acquired_at_ms - 9000",
     );
-    assert!(!b.is_locked(&k, None).expect("answer"));
-    assert_eq!(b.purge_expired(10, None).ok(), Some(1));
-    assert_eq!(granted(b.acquire(&k, &id(), ttl(5), None)).fence.get(), 2);
+    assert!(!b.is_locked(&k, &Call::new()).expect("answer"));
+    assert_eq!(b.purge_expired(10, &Call::new()).ok(), Some(1));
+    assert_eq!(
+        granted(b.acquire(&k, &id(), ttl(5), &Call::new()))
+            .fence
+            .get(),
+        2
+    );
 }
 
 /// How often a watch of `b` has been called, and what keeps it.
@@ -220,7 +238,7 @@ fn watched(b: &SqliteBackend) -> (std::sync::Arc<AtomicU64>, syncguard::Watch) {
 
 /// A write through another client is noticed by the watch of `b`.
 fn notices(b: &SqliteBackend, other: &SqliteBackend, what: &str) {
-    let _ = b.is_locked(&key("k"), None).expect("answer");
+    let _ = b.is_locked(&key("k"), &Call::new()).expect("answer");
     let (calls, _watch) = watched(b);
     // The calls for what was written before come to an end.
     let limit = Instant::now() + Duration::from_secs(30);
@@ -231,13 +249,16 @@ fn notices(b: &SqliteBackend, other: &SqliteBackend, what: &str) {
         std::thread::sleep(Duration::from_millis(200));
     }
     let a = id();
-    let _ = granted(other.acquire(&key("k"), &a, ttl(MINUTE), None));
+    let _ = granted(other.acquire(&key("k"), &a, ttl(MINUTE), &Call::new()));
     let limit = Instant::now() + Duration::from_secs(10);
     while calls.load(Ordering::SeqCst) == before {
         assert!(Instant::now() < limit, "{what}: a write was not noticed");
         std::thread::sleep(Duration::from_millis(2));
     }
-    assert!(b.release(&a, None).expect("answer").is_released(), "{what}");
+    assert!(
+        b.release(&a, &Call::new()).expect("answer").is_released(),
+        "{what}"
+    );
 }
 
 #[test]
@@ -250,7 +271,7 @@ fn a_waiter_behind_a_symbolic_link_notices_writes() {
     symlink("data", at("folder")).expect("a link");
     let linked = open(&at("link.db"));
     // The link leads nowhere yet.
-    linked.setup_schema(None).expect("a new file");
+    linked.setup_schema(&Call::new()).expect("a new file");
     assert!(at("data/first.db").exists());
     notices(&linked, &open(&at("data/first.db")), "a link to a new file");
     notices(
@@ -279,39 +300,44 @@ fn a_waiter_behind_a_symbolic_link_notices_writes() {
 fn an_expired_lock_is_taken_over_with_the_next_fence() {
     let s = store();
     let (b, k, a) = (&s.backend, key("short"), id());
-    let _ = granted(b.acquire(&k, &a, ttl(1), None));
+    let _ = granted(b.acquire(&k, &a, ttl(1), &Call::new()));
     let limit = Instant::now() + Duration::from_secs(30);
-    while b.is_locked(&k, None).expect("answer") {
+    while b.is_locked(&k, &Call::new()).expect("answer") {
         assert!(Instant::now() < limit, "a lease of 1 ms lives on");
         std::thread::sleep(Duration::from_millis(20));
     }
     assert!(
-        b.find(LookupBy::LockId(&a), None)
+        b.find(LookupBy::LockId(&a), &Call::new())
             .expect("answer")
             .is_none()
     );
     let gone = Absence::Expired;
-    assert_eq!(b.release(&a, None).ok(), Some(ReleaseOutcome::Absent(gone)));
     assert_eq!(
-        b.extend(&a, ttl(MINUTE), None).ok(),
+        b.release(&a, &Call::new()).ok(),
+        Some(ReleaseOutcome::Absent(gone))
+    );
+    assert_eq!(
+        b.extend(&a, ttl(MINUTE), &Call::new()).ok(),
         Some(ExtendOutcome::Absent(gone))
     );
     // The id of a dead lock may come back, for another key too.
     assert_eq!(
-        granted(b.acquire(&key("other"), &a, ttl(MINUTE), None))
+        granted(b.acquire(&key("other"), &a, ttl(MINUTE), &Call::new()))
             .fence
             .get(),
         1
     );
     assert_eq!(
-        granted(b.acquire(&k, &id(), ttl(MINUTE), None)).fence.get(),
+        granted(b.acquire(&k, &id(), ttl(MINUTE), &Call::new()))
+            .fence
+            .get(),
         2
     );
     assert_eq!(
-        code(b.acquire(&key("third"), &a, ttl(MINUTE), None)),
+        code(b.acquire(&key("third"), &a, ttl(MINUTE), &Call::new())),
         ErrorCode::InvalidArgument
     );
-    assert!(!b.is_locked(&key("third"), None).expect("answer"));
+    assert!(!b.is_locked(&key("third"), &Call::new()).expect("answer"));
 }
 
 #[test]
@@ -319,14 +345,14 @@ fn purging_takes_dead_locks_and_leaves_the_rest() {
     let s = store();
     let b = &s.backend;
     for n in 0..5 {
-        let _ = granted(b.acquire(&key(&format!("dead {n}")), &id(), ttl(1), None));
+        let _ = granted(b.acquire(&key(&format!("dead {n}")), &id(), ttl(1), &Call::new()));
     }
-    let _ = granted(b.acquire(&key("alive"), &id(), ttl(MINUTE), None));
+    let _ = granted(b.acquire(&key("alive"), &id(), ttl(MINUTE), &Call::new()));
     let limit = Instant::now() + Duration::from_secs(30);
     let mut gone = 0;
     while gone < 5 {
         assert!(Instant::now() < limit, "{gone} of 5 purged");
-        let now = b.purge_expired(2, None).expect("answer");
+        let now = b.purge_expired(2, &Call::new()).expect("answer");
         assert!(now <= 2);
         gone += now;
         std::thread::sleep(Duration::from_millis(20));
@@ -336,23 +362,23 @@ fn purging_takes_dead_locks_and_leaves_the_rest() {
         &s.path,
         "UPDATE syncguard_locks SET boot_id = 'another boot'",
     );
-    assert!(b.is_locked(&key("alive"), None).expect("answer"));
-    assert_eq!(b.purge_expired(10, None).ok(), Some(0));
+    assert!(b.is_locked(&key("alive"), &Call::new()).expect("answer"));
+    assert_eq!(b.purge_expired(10, &Call::new()).ok(), Some(0));
     // Written at a time that the clock has yet to reach: before a reboot.
     sql(
         &s.path,
         "UPDATE syncguard_locks SET written_boot_ms = written_boot_ms + 9000000, expires_boot_ms = expires_boot_ms + 9000000",
     );
-    assert!(!b.is_locked(&key("alive"), None).expect("answer"));
-    assert_eq!(b.purge_expired(10, None).ok(), Some(1));
+    assert!(!b.is_locked(&key("alive"), &Call::new()).expect("answer"));
+    assert_eq!(b.purge_expired(10, &Call::new()).ok(), Some(1));
     assert_eq!(
-        granted(b.acquire(&key("dead 0"), &id(), ttl(1), None))
+        granted(b.acquire(&key("dead 0"), &id(), ttl(1), &Call::new()))
             .fence
             .get(),
         2
     );
     assert_eq!(
-        granted(b.acquire(&key("alive"), &id(), ttl(1), None))
+        granted(b.acquire(&key("alive"), &id(), ttl(1), &Call::new()))
             .fence
             .get(),
         2
@@ -365,11 +391,11 @@ fn purging_leaves_what_has_only_just_run_out() {
     // Only a try that was faster than the two seconds tells anything.
     let in_time = (0..50).any(|_| {
         let s = store();
-        s.backend.setup_schema(None).expect("a file");
+        s.backend.setup_schema(&Call::new()).expect("a file");
         let begun = Instant::now();
-        let _ = granted(s.backend.acquire(&key("just"), &id(), ttl(1), None));
+        let _ = granted(s.backend.acquire(&key("just"), &id(), ttl(1), &Call::new()));
         std::thread::sleep(Duration::from_millis(20));
-        let gone = s.backend.purge_expired(10, None).expect("answer");
+        let gone = s.backend.purge_expired(10, &Call::new()).expect("answer");
         let in_time = begun.elapsed() < Duration::from_millis(1900);
         assert!(gone == 0 || !in_time, "purged");
         in_time
@@ -405,21 +431,21 @@ fn keys_are_plain_data_and_nothing_is_reserved() {
     for text in strange {
         let a = id();
         assert_eq!(
-            granted(b.acquire(&key(text), &a, ttl(MINUTE), None))
+            granted(b.acquire(&key(text), &a, ttl(MINUTE), &Call::new()))
                 .fence
                 .get(),
             1,
             "{text:?}"
         );
         let found = b
-            .find(LookupBy::LockId(&a), None)
+            .find(LookupBy::LockId(&a), &Call::new())
             .expect("answer")
             .expect("there");
         assert_eq!(found.key, text);
     }
     let long = "x".repeat(512);
     assert_eq!(
-        granted(b.acquire(&key(&long), &id(), ttl(MINUTE), None))
+        granted(b.acquire(&key(&long), &id(), ttl(MINUTE), &Call::new()))
             .fence
             .get(),
         1
@@ -432,8 +458,12 @@ fn a_counter_at_its_end_or_not_a_counter_takes_no_lock() {
     let b = &s.backend;
     let k = key("counted");
     let first = id();
-    let _ = granted(b.acquire(&k, &first, ttl(MINUTE), None));
-    assert!(b.release(&first, None).expect("answer").is_released());
+    let _ = granted(b.acquire(&k, &first, ttl(MINUTE), &Call::new()));
+    assert!(
+        b.release(&first, &Call::new())
+            .expect("answer")
+            .is_released()
+    );
     for bad in [
         MAX_FENCE.to_string(),
         "999999999999999".into(),
@@ -449,10 +479,12 @@ fn a_counter_at_its_end_or_not_a_counter_takes_no_lock() {
             &s.path,
             &format!("UPDATE syncguard_fence_counters SET fence = {bad}"),
         );
-        let error = b.acquire(&k, &id(), ttl(MINUTE), None).expect_err(&bad);
+        let error = b
+            .acquire(&k, &id(), ttl(MINUTE), &Call::new())
+            .expect_err(&bad);
         assert_eq!(error.code(), ErrorCode::Internal, "{bad}");
         assert!(!error.may_have_applied());
-        assert!(!b.is_locked(&k, None).expect("answer"), "{bad}");
+        assert!(!b.is_locked(&k, &Call::new()).expect("answer"), "{bad}");
         let c = Connection::open(&s.path).expect("the file");
         let kept: bool = c
             .query_row(
@@ -471,7 +503,9 @@ fn a_counter_at_its_end_or_not_a_counter_takes_no_lock() {
         ),
     );
     assert_eq!(
-        granted(b.acquire(&k, &id(), ttl(5), None)).fence.get(),
+        granted(b.acquire(&k, &id(), ttl(5), &Call::new()))
+            .fence
+            .get(),
         MAX_FENCE
     );
 }
@@ -481,7 +515,7 @@ fn a_row_we_did_not_write_is_an_error_and_never_a_grant() {
     let s = store();
     let b = &s.backend;
     let (k, a) = (key("row"), id());
-    let _ = granted(b.acquire(&k, &a, ttl(MINUTE), None));
+    let _ = granted(b.acquire(&k, &a, ttl(MINUTE), &Call::new()));
     let saved = Connection::open(&s.path).expect("the file");
     saved
         .execute_batch("CREATE TABLE saved AS SELECT * FROM syncguard_locks")
@@ -509,17 +543,20 @@ fn a_row_we_did_not_write_is_an_error_and_never_a_grant() {
     ] {
         // INTEGER affinity turns what looks like a number into one, and TEXT affinity the other way round.
         sql(&s.path, &format!("UPDATE syncguard_locks SET {garbage}"));
-        let taken = b.acquire(&k, &id(), ttl(MINUTE), None);
+        let taken = b.acquire(&k, &id(), ttl(MINUTE), &Call::new());
         match taken {
             Err(error) => {
                 assert_eq!(error.code(), ErrorCode::Internal, "{garbage}");
                 assert!(!error.may_have_applied());
                 assert_eq!(
-                    code(b.is_locked(&k, None)),
+                    code(b.is_locked(&k, &Call::new())),
                     ErrorCode::Internal,
                     "{garbage}"
                 );
-                assert_eq!(code(b.find(LookupBy::Key(&k), None)), ErrorCode::Internal);
+                assert_eq!(
+                    code(b.find(LookupBy::Key(&k), &Call::new())),
+                    ErrorCode::Internal
+                );
             }
             Ok(AcquireOutcome::Acquired(_)) => panic!("{garbage}"),
             // What became a text by affinity is another boot id, or another key: defined.
@@ -540,8 +577,8 @@ fn a_row_we_did_not_write_is_an_error_and_never_a_grant() {
         &s.path,
         "UPDATE syncguard_locks SET lock_id = '?', fence = 'x', expires_boot_ms = -5",
     );
-    assert!(!b.is_locked(&k, None).expect("answer"));
-    let _ = granted(b.acquire(&k, &id(), ttl(MINUTE), None));
+    assert!(!b.is_locked(&k, &Call::new()).expect("answer"));
+    let _ = granted(b.acquire(&k, &id(), ttl(MINUTE), &Call::new()));
 }
 
 #[test]
@@ -570,12 +607,14 @@ fn wrong_files_are_bad_arguments_that_say_why() {
     ] {
         let b = open(&at(name));
         for error in [
-            b.check(None).map(|_| ()).expect_err(name),
-            b.setup_schema(None).expect_err(name),
-            b.acquire(&key("k"), &id(), ttl(5), None)
+            b.check(&Call::new()).map(|_| ()).expect_err(name),
+            b.setup_schema(&Call::new()).expect_err(name),
+            b.acquire(&key("k"), &id(), ttl(5), &Call::new())
                 .map(|_| ())
                 .expect_err(name),
-            b.is_locked(&key("k"), None).map(|_| ()).expect_err(name),
+            b.is_locked(&key("k"), &Call::new())
+                .map(|_| ())
+                .expect_err(name),
         ] {
             assert_eq!(error.code(), ErrorCode::InvalidArgument, "{name}: {error}");
             assert!(!error.may_have_applied());
@@ -588,18 +627,18 @@ fn wrong_files_are_bad_arguments_that_say_why() {
         "PRAGMA journal_mode = WAL; CREATE TABLE customers (name)",
     );
     let guest = open(&at("guest"));
-    let _ = granted(guest.acquire(&key("k"), &id(), ttl(MINUTE), None));
+    let _ = granted(guest.acquire(&key("k"), &id(), ttl(MINUTE), &Call::new()));
     sql(
         &at("guest"),
         "CREATE TRIGGER t AFTER INSERT ON syncguard_locks BEGIN SELECT 1; END",
     );
-    assert_eq!(code(guest.check(None)), ErrorCode::InvalidArgument);
+    assert_eq!(code(guest.check(&Call::new())), ErrorCode::InvalidArgument);
     sql(
         &at("guest"),
         "DROP TRIGGER t; DROP TABLE syncguard_fence_counters",
     );
     assert_eq!(
-        code(open(&at("guest")).check(None)),
+        code(open(&at("guest")).check(&Call::new())),
         ErrorCode::InvalidArgument
     );
 }
@@ -608,19 +647,19 @@ fn wrong_files_are_bad_arguments_that_say_why() {
 fn a_file_that_is_replaced_is_noticed() {
     let s = store();
     let (b, k) = (&s.backend, key("moved"));
-    let _ = granted(b.acquire(&k, &id(), ttl(MINUTE), None));
+    let _ = granted(b.acquire(&k, &id(), ttl(MINUTE), &Call::new()));
     for suffix in ["", "-wal", "-shm"] {
         let name = |p: &str| format!("{}{suffix}{p}", s.path.display());
         std::fs::rename(name(""), name(".old")).expect("a rename");
     }
-    assert!(!b.is_locked(&k, None).expect("answer"));
+    assert!(!b.is_locked(&k, &Call::new()).expect("answer"));
     assert!(s.path.exists());
 }
 
 #[test]
 fn a_busy_file_ends_in_a_timeout_and_cancel_ends_the_wait() {
     let s = store();
-    s.backend.check(None).expect("a good store");
+    s.backend.check(&Call::new()).expect("a good store");
     let blocker = Connection::open(&s.path).expect("the file");
     blocker.execute_batch("BEGIN EXCLUSIVE").expect("the lock");
 
@@ -629,19 +668,24 @@ fn a_busy_file_ends_in_a_timeout_and_cancel_ends_the_wait() {
     // Also the very first call, which has a connection to set up.
     for _ in 0..2 {
         let began = Instant::now();
-        let error = b.acquire(&key("k"), &id(), ttl(5), None).expect_err("busy");
+        let error = b
+            .acquire(&key("k"), &id(), ttl(5), &Call::new())
+            .expect_err("busy");
         assert_eq!(error.code(), ErrorCode::NetworkTimeout);
         assert!(!error.may_have_applied());
         assert!(began.elapsed() >= timeout, "gave up early");
     }
     let worst = worst_of_three(|| {
         let watch = Stopwatch::start();
-        assert_eq!(code(b.release(&id(), None)), ErrorCode::NetworkTimeout);
+        assert_eq!(
+            code(b.release(&id(), &Call::new())),
+            ErrorCode::NetworkTimeout
+        );
         watch.stop()
     });
     assert!(worst <= timeout + Duration::from_millis(100), "{worst:?}");
     // A reader is in nobody's way.
-    assert!(!b.is_locked(&key("k"), None).expect("answer"));
+    assert!(!b.is_locked(&key("k"), &Call::new()).expect("answer"));
 
     let patient = open_with(
         &s.path,
@@ -649,7 +693,8 @@ fn a_busy_file_ends_in_a_timeout_and_cancel_ends_the_wait() {
     );
     let token = CancelToken::new();
     let error = std::thread::scope(|scope| {
-        let waiter = scope.spawn(|| patient.acquire(&key("k"), &id(), ttl(5), Some(&token)));
+        let waiter = scope
+            .spawn(|| patient.acquire(&key("k"), &id(), ttl(5), &Call::new().cancelled_by(&token)));
         std::thread::sleep(Duration::from_millis(50));
         let begun = Instant::now();
         token.cancel();
@@ -661,9 +706,9 @@ fn a_busy_file_ends_in_a_timeout_and_cancel_ends_the_wait() {
     assert!(!error.may_have_applied());
 
     blocker.execute_batch("ROLLBACK").expect("the end");
-    let _ = granted(b.acquire(&key("k"), &id(), ttl(5), None));
+    let _ = granted(b.acquire(&key("k"), &id(), ttl(5), &Call::new()));
     let before = b
-        .acquire(&key("k2"), &id(), ttl(5), Some(&token))
+        .acquire(&key("k2"), &id(), ttl(5), &Call::new().cancelled_by(&token))
         .expect_err("cancelled");
     assert_eq!(
         (before.code(), before.may_have_applied()),
@@ -676,7 +721,7 @@ fn a_busy_file_ends_in_a_timeout_and_cancel_ends_the_wait() {
 fn a_wait_for_the_file_does_not_count_against_the_lease() {
     let s = store();
     let (b, k, a) = (&s.backend, key("job"), id());
-    let left = |since: Instant| match b.acquire(&k, &id(), ttl(MINUTE), None) {
+    let left = |since: Instant| match b.acquire(&k, &id(), ttl(MINUTE), &Call::new()) {
         Ok(AcquireOutcome::Locked(Some(holder))) => {
             holder.remaining.expect("known") + since.elapsed() + Duration::from_millis(50)
         }
@@ -694,13 +739,15 @@ fn a_wait_for_the_file_does_not_count_against_the_lease() {
             freed
         })
     };
-    b.setup_schema(None).expect("a file");
+    b.setup_schema(&Call::new()).expect("a file");
     let freed = busy(&|| {
-        let _ = granted(b.acquire(&k, &a, ttl(MINUTE), None));
+        let _ = granted(b.acquire(&k, &a, ttl(MINUTE), &Call::new()));
     });
     assert!(left(freed) >= Duration::from_millis(MINUTE), "a grant");
     let freed = busy(&|| {
-        let extended = b.extend(&a, ttl(2 * MINUTE), None).expect("an answer");
+        let extended = b
+            .extend(&a, ttl(2 * MINUTE), &Call::new())
+            .expect("an answer");
         assert!(matches!(extended, ExtendOutcome::Extended(_)));
     });
     assert!(
@@ -722,10 +769,15 @@ fn threads_of_one_backend_exclude_each_other() {
                     while mine.len() < rounds {
                         let a = id();
                         if let Ok(AcquireOutcome::Acquired(grant)) =
-                            s.backend.acquire(&k, &a, ttl(MINUTE), None)
+                            s.backend.acquire(&k, &a, ttl(MINUTE), &Call::new())
                         {
                             mine.push(grant.fence.get());
-                            assert!(s.backend.release(&a, None).expect("answer").is_released());
+                            assert!(
+                                s.backend
+                                    .release(&a, &Call::new())
+                                    .expect("answer")
+                                    .is_released()
+                            );
                         }
                     }
                     mine
@@ -748,7 +800,7 @@ fn more_threads_than_connections_all_get_their_turn() {
     std::thread::scope(|scope| {
         for n in 0..100 {
             let (b, k) = (&b, key(&format!("key {n}")));
-            scope.spawn(move || granted(b.acquire(&k, &id(), ttl(MINUTE), None)));
+            scope.spawn(move || granted(b.acquire(&k, &id(), ttl(MINUTE), &Call::new())));
         }
     });
     let files = std::fs::read_dir("/proc/self/fd")
@@ -797,7 +849,7 @@ fn a_pipe_is_refused_and_no_call_hangs_in_it() {
         nix::unistd::mkfifo(&dir.path().join(pipe), rights).expect("a pipe");
         let (tell, told) = std::sync::mpsc::channel();
         let store = open(&dir.path().join(name));
-        std::thread::spawn(move || tell.send(code(store.is_locked(&key("k"), None))));
+        std::thread::spawn(move || tell.send(code(store.is_locked(&key("k"), &Call::new()))));
         let answer = told.recv_timeout(Duration::from_secs(30));
         assert_eq!(answer, Ok(ErrorCode::InvalidArgument), "{pipe}");
     }

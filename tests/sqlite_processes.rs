@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use process::{WallClock, set_boot_clock, set_wall_clock};
 use syncguard::{
-    AcquireOutcome, Backend, ClientOptions, ErrorCode, LockError, LockId, SqliteBackend,
+    AcquireOutcome, Backend, Call, ClientOptions, ErrorCode, LockError, LockId, SqliteBackend,
 };
 use verbs::{key, ttl};
 
@@ -40,14 +40,18 @@ const MINUTE: u64 = 60_000;
 /// One attempt; the id and the fence of a grant.
 fn attempt(b: &SqliteBackend, k: &str, ms: u64) -> Result<Option<(LockId, u64)>, LockError> {
     let id = LockId::random()?;
-    Ok(match b.acquire(&key(k), &id, ttl(ms), None)? {
+    Ok(match b.acquire(&key(k), &id, ttl(ms), &Call::new())? {
         AcquireOutcome::Acquired(grant) => Some((id, grant.fence.get())),
         AcquireOutcome::Locked(_) => None,
     })
 }
 
 fn free(b: &SqliteBackend, id: &LockId) {
-    assert!(b.release(id, None).expect("an answer").is_released());
+    assert!(
+        b.release(id, &Call::new())
+            .expect("an answer")
+            .is_released()
+    );
 }
 
 /// A process that dies with its test.
@@ -169,7 +173,7 @@ const GRANTS: usize = 1600;
 /// Takes the key again and again until the test has seen enough.
 fn contend(dir: &Path, k: &str, number: &str) {
     let b = open(dir);
-    b.check(None).expect("a good store");
+    b.check(&Call::new()).expect("a good store");
     let mut log = append(&dir.join("grants"));
     let mark = dir.join(format!("held {k}"));
     std::fs::write(dir.join(format!("ready {number}")), "").expect("a mark");
@@ -262,7 +266,7 @@ fn traffic(dir: &Path) {
 fn writers_killed_at_any_moment_repeat_no_fence() {
     let dir = tempfile::tempdir().expect("a temp dir");
     let b = open(dir.path());
-    b.check(None).expect("a good store");
+    b.check(&Call::new()).expect("a good store");
     let log = dir.path().join("grants");
     let size = || std::fs::metadata(&log).map_or(0, |m| m.len());
     let start = |n| Player::start("traffic", dir.path(), n, &[]);
@@ -324,9 +328,9 @@ fn step_the_clock(dir: &Path) {
         );
         // Not freed by a step,
         assert!(attempt(&b, "held", MINUTE).expect("an answer").is_none());
-        assert!(b.is_locked(&key("held"), None).expect("an answer"));
+        assert!(b.is_locked(&key("held"), &Call::new()).expect("an answer"));
         assert!(matches!(
-            b.extend(&id, ttl(MINUTE * 10), None),
+            b.extend(&id, ttl(MINUTE * 10), &Call::new()),
             Ok(syncguard::ExtendOutcome::Extended(_))
         ));
         // and not frozen by the next.
@@ -358,7 +362,7 @@ fn in_a_container(dir: &Path) {
     let b = open(dir);
     let refused = || {
         assert!(attempt(&b, "host", MINUTE).expect("an answer").is_none());
-        assert!(b.is_locked(&key("host"), None).expect("an answer"));
+        assert!(b.is_locked(&key("host"), &Call::new()).expect("an answer"));
     };
     let shim = std::env::var_os("WALL_CLOCK_OFFSET").is_some();
     refused();
@@ -379,7 +383,7 @@ fn in_a_container(dir: &Path) {
     let host = std::fs::read_to_string(dir.join("host id")).expect("an id");
     let host = LockId::parse(&host).expect("an id");
     assert!(matches!(
-        b.extend(&host, ttl(10 * MINUTE), None),
+        b.extend(&host, ttl(10 * MINUTE), &Call::new()),
         Ok(syncguard::ExtendOutcome::Extended(_))
     ));
 }
@@ -402,7 +406,7 @@ fn beside_a_container(dir: &Path, container: impl FnOnce() -> Player) {
             .expect("an answer")
             .is_none()
     );
-    assert_eq!(b.purge_expired(100, None).ok(), Some(0));
+    assert_eq!(b.purge_expired(100, &Call::new()).ok(), Some(0));
     mark(dir, "test has looked");
     container.finish("container");
     free(&b, &id);
@@ -437,7 +441,7 @@ fn one_boot(dir: &Path) {
     for line in attempts.lines() {
         let (k, ms) = line.split_once(' ').expect("two words");
         let (ms, free) = ms.split_once(' ').expect("three words");
-        let seen = b.is_locked(&key(k), None).expect("an answer");
+        let seen = b.is_locked(&key(k), &Call::new()).expect("an answer");
         assert_eq!(!seen, free == "free", "is_locked: {line}");
         if free == "free" {
             let ms = ms.parse().expect("a number");
@@ -518,7 +522,7 @@ fn with_umasks(dir: &Path) {
             SqliteBackend::open(&url(option), &ClientOptions::new()).expect("a good URL")
         };
         let warned = |b: &SqliteBackend| {
-            let told = b.check(None).expect("a good store");
+            let told = b.check(&Call::new()).expect("a good store");
             told.iter().any(|w| w.contains("more users"))
         };
         let b = open(option);
@@ -587,13 +591,13 @@ fn failing_commit(dir: &Path) {
     mark(dir, "sync fails");
     let id = LockId::random().expect("an id");
     let failed = [
-        b.acquire(&key("k"), &id, ttl(10 * MINUTE), None)
+        b.acquire(&key("k"), &id, ttl(10 * MINUTE), &Call::new())
             .map(|_| ()),
-        b.extend(&held, ttl(10 * MINUTE), None).map(|_| ()),
-        b.release(&held, None).map(|_| ()),
-        b.purge_expired(1, None).map(|_| ()),
+        b.extend(&held, ttl(10 * MINUTE), &Call::new()).map(|_| ()),
+        b.release(&held, &Call::new()).map(|_| ()),
+        b.purge_expired(1, &Call::new()).map(|_| ()),
         // The last one: its frames are the ones that a recovery finds.
-        b.acquire(&key("k"), &id, ttl(10 * MINUTE), None)
+        b.acquire(&key("k"), &id, ttl(10 * MINUTE), &Call::new())
             .map(|_| ()),
     ];
     for (n, failed) in failed.into_iter().enumerate() {
@@ -628,7 +632,7 @@ fn a_failed_commit_may_have_been_applied() {
     std::fs::remove_file(dir.path().join("locks.db-shm")).expect("the index");
     let b = open(dir.path());
     let id = std::fs::read_to_string(dir.path().join("id")).expect("an id");
-    assert!(b.is_locked(&key("k"), None).expect("an answer"));
+    assert!(b.is_locked(&key("k"), &Call::new()).expect("an answer"));
     free(&b, &LockId::parse(&id).expect("an id"));
     intact(dir.path());
 }

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use server::RedisServer;
 use support::stopwatch::{Stopwatch, worst_of_three};
 use syncguard::{
-    AcquireOutcome, Acquired, Backend, ClientOptions, LockError, LockId, RedisBackend, Ttl,
+    AcquireOutcome, Acquired, Backend, Call, ClientOptions, LockError, LockId, RedisBackend, Ttl,
 };
 use verbs::{id, key};
 
@@ -77,7 +77,7 @@ fn acquired_at_last(redis: &RedisBackend, name: &str) -> (LockId, Acquired) {
     let mut got = None;
     eventually("an acquire", || {
         let id = id();
-        match redis.acquire(&key(name), &id, ttl(), None) {
+        match redis.acquire(&key(name), &id, ttl(), &Call::new()) {
             Ok(AcquireOutcome::Acquired(grant)) => got = Some((id, grant)),
             Ok(other) => panic!("nobody else was there: {other:?}"),
             Err(e) => assert!(e.code().is_transient(), "{e}"),

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use postgres_server::Server;
 use redis_server::RedisServer;
 use support::{PATIENCE, ended, eventually, threads_named};
-use syncguard::{Backend, Client, ClientOptions, Key, LockOptions};
+use syncguard::{Backend, Call, Client, ClientOptions, Key, LockOptions};
 
 const WAITERS: usize = 100;
 
@@ -31,7 +31,7 @@ fn crowd(
     let long = LockOptions::new().ttl(PATIENCE * 20);
     let guard = there.lock_with("k", &long).expect("a lock");
     // The connection that whoever is first will use.
-    here.is_locked(&Key::new("k").expect("a key"), None)
+    here.is_locked(&Key::new("k").expect("a key"), &Call::new())
         .expect("an answer");
     // Those of the store before stay for a moment.
     eventually("silence", || {

@@ -20,8 +20,8 @@ use proxy::{Address, Mode, Proxy};
 use redis_server::RedisServer;
 use support::{PATIENCE, ended, eventually, threads_named};
 use syncguard::{
-    AcquireOutcome, Backend, Client, ClientOptions, ErrorCode, Jitter, Key, LockError, LockId,
-    LockOptions, Ttl, Watch,
+    AcquireOutcome, Backend, Call, Client, ClientOptions, ErrorCode, Jitter, Key, LockError,
+    LockId, LockOptions, Ttl, Watch,
 };
 
 /// Options under which polling alone would take far longer than any test waits.
@@ -75,7 +75,9 @@ fn outlived((here, there): (Client, Client)) {
     let ttl = Ttl::new(Duration::from_millis(300)).expect("a ttl");
     for round in 1..=3 {
         let id = LockId::random().expect("randomness");
-        let granted = there.acquire(&key, &id, ttl, None).expect("an answer");
+        let granted = there
+            .acquire(&key, &id, ttl, &Call::new())
+            .expect("an answer");
         assert!(matches!(granted, AcquireOutcome::Acquired(_)));
         let other = here.clone();
         let waiter =

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 use syncguard::{
-    AcquireOutcome, Backend, Backoff, Client, ClientOptions, ErrorCode, Guard, Jitter, Key, LockId,
-    LockOptions, Ttl,
+    AcquireOutcome, Backend, Backoff, Call, Client, ClientOptions, ErrorCode, Guard, Jitter, Key,
+    LockId, LockOptions, Ttl,
 };
 
 use super::pgraw::{Advisory, EightTrips, Session};
@@ -180,7 +180,9 @@ impl Contender {
             }
             Some(_) => {
                 let key = Key::new(key).map_err(|e| e.to_string())?;
-                client.is_locked(&key, None).map_err(|e| e.to_string())?;
+                client
+                    .is_locked(&key, &Call::new())
+                    .map_err(|e| e.to_string())?;
             }
         }
         Ok(caller)
@@ -243,7 +245,7 @@ impl<B: Backend> Caller for Verbs<B> {
         // Whoever calls the verbs makes an id for every grant.
         let id = LockId::random().map_err(|e| e.to_string())?;
         self.held = Some(id);
-        match self.store.acquire(&self.key, &id, self.ttl, None) {
+        match self.store.acquire(&self.key, &id, self.ttl, &Call::new()) {
             Ok(AcquireOutcome::Acquired(_)) => Ok(true),
             Ok(AcquireOutcome::Locked(_)) => Ok(false),
             Err(e) => Err(e.to_string()),
@@ -252,7 +254,7 @@ impl<B: Backend> Caller for Verbs<B> {
 
     fn release(&mut self) -> Result<(), String> {
         let id = self.held.take().ok_or("nothing is held")?;
-        match self.store.release(&id, None) {
+        match self.store.release(&id, &Call::new()) {
             Ok(outcome) if outcome.is_released() => Ok(()),
             other => Err(format!("release: {other:?}")),
         }

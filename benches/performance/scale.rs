@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use syncguard::{Backend, ClientOptions, PostgresBackend, RedisBackend, SqliteBackend};
+use syncguard::{Backend, Call, ClientOptions, PostgresBackend, RedisBackend, SqliteBackend};
 
 use super::callers::{Caller, Verbs};
 use super::paired::interleave;
@@ -104,7 +104,7 @@ fn postgres(store: &Store, count: u64) -> Result<Box<dyn Caller>, String> {
     session.simple(&format!("CREATE SCHEMA {schema}"))?;
     let options = ClientOptions::new().schema(&schema);
     let backend = PostgresBackend::open(&store.url, &options).map_err(text)?;
-    backend.setup_schema(None).map_err(text)?;
+    backend.setup_schema(&Call::new()).map_err(text)?;
     if count > 0 {
         session.simple(&format!(
             "INSERT INTO {schema}.syncguard_fence_counters (fence_key, fence, key_debug) \
@@ -123,7 +123,7 @@ fn sqlite(dir: &Path, count: u64) -> Result<Box<dyn Caller>, String> {
     let path = dir.join(format!("scale-{count}.db"));
     let url = format!("sqlite:{}", path.display());
     let backend = SqliteBackend::open(&url, &ClientOptions::new()).map_err(text)?;
-    backend.check(None).map_err(text)?;
+    backend.check(&Call::new()).map_err(text)?;
     if count > 0 {
         let raw = super::sqlite::connect(&path);
         raw.execute_batch(&format!(

@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use syncguard::{Backend, ClientOptions, PostgresBackend};
+use syncguard::{Backend, Call, ClientOptions, PostgresBackend};
 use tempfile::TempDir;
 
 use super::pin::{self, Cores};
@@ -71,7 +71,7 @@ impl Store {
         let folder = store.path.parent().ok_or("a socket in no directory")?;
         store.url = postgres_url(folder.display(), store.port);
         PostgresBackend::open(&store.url, &ClientOptions::new())
-            .and_then(|backend| backend.setup_schema(None))
+            .and_then(|backend| backend.setup_schema(&Call::new()))
             .map_err(|e| e.to_string())?;
         Ok(store)
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use syncguard::{
-    AcquireOutcome, Backend, ClientOptions, Key, LockId, PostgresBackend, RedisBackend, Ttl,
+    AcquireOutcome, Backend, Call, ClientOptions, Key, LockId, PostgresBackend, RedisBackend, Ttl,
 };
 
 use super::callers::{Caller, ids};
@@ -76,11 +76,13 @@ impl Recording {
         let ttl = Ttl::new(ttl).map_err(|e| e.to_string())?;
         // The first cycles connect and load; the last is what every further one looks like.
         for _ in 0..3 {
-            match backend.acquire(&key, &id, ttl, None) {
+            match backend.acquire(&key, &id, ttl, &Call::new()) {
                 Ok(AcquireOutcome::Acquired(_)) => {}
                 other => return Err(format!("recording: {other:?}")),
             }
-            let _ = backend.release(&id, None).map_err(|e| e.to_string())?;
+            let _ = backend
+                .release(&id, &Call::new())
+                .map_err(|e| e.to_string())?;
         }
         drop(backend);
         let exchanges = writer

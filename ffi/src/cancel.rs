@@ -1,9 +1,9 @@
 //! `syncguard_cancel`: ends calls from another thread.
 
 use std::ptr::null_mut;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use rust_syncguard::{CancelToken, LockError};
+use rust_syncguard::{CancelToken, LockError, LockOptions};
 
 use crate::boundary::{Call, Opaque, dispose, give, quietly};
 
@@ -17,17 +17,60 @@ pub struct syncguard_cancel {
 }
 
 impl Opaque for syncguard_cancel {
-    type Body = CancelToken;
+    type Body = CancelHandle;
     const NAME: &'static str = "cancel";
     const TAG: u64 = 0x5347_6361_6e63_6501;
 }
 
-/// The token a call was given, if it was given one. It is shared, so it may be freed meanwhile.
-pub(crate) fn token(
-    call: &Call,
-    cancel: *const syncguard_cancel,
-) -> Result<Option<CancelToken>, LockError> {
-    Ok(call.maybe(cancel)?.map(|token| token.clone()))
+/// What a `syncguard_cancel` is: a token, and the deadline of the calls that it is given to. A C function has one argument for
+/// both.
+#[derive(Clone)]
+pub(crate) struct CancelHandle {
+    token: CancelToken,
+    deadline: Option<Instant>,
+}
+
+/// The bounds that a C caller set for a call.
+pub(crate) struct Bounds {
+    given: Option<CancelHandle>,
+}
+
+impl Bounds {
+    /// For a call of the client or of a guard.
+    pub(crate) fn call(&self) -> rust_syncguard::Call<'_> {
+        let call = rust_syncguard::Call::new();
+        let Some(given) = &self.given else {
+            return call;
+        };
+        let call = call.cancelled_by(&given.token);
+        match given.deadline {
+            Some(deadline) => call.with_deadline(deadline),
+            None => call,
+        }
+    }
+
+    /// For a wait.
+    pub(crate) fn set_on(&self, options: LockOptions) -> LockOptions {
+        let Some(given) = &self.given else {
+            return options;
+        };
+        let options = options.cancel(&given.token);
+        match given.deadline {
+            Some(deadline) => options.deadline(deadline),
+            None => options,
+        }
+    }
+}
+
+/// Reads the argument `cancel` of a call; NULL sets no bounds. The handle is shared, so it may be freed meanwhile.
+pub(crate) fn bounds(call: &Call, cancel: *const syncguard_cancel) -> Result<Bounds, LockError> {
+    let given = call.maybe(cancel)?.map(|handle| handle.clone());
+    Ok(Bounds { given })
+}
+
+fn new_handle(deadline: Option<Instant>) -> *mut syncguard_cancel {
+    let token = CancelToken::new();
+    give(CancelHandle { token, deadline })
 }
 
 /// Makes a token that is not triggered.
@@ -36,7 +79,7 @@ pub(crate) fn token(
 /// Threads: any. No I/O.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn syncguard_cancel_new() -> *mut syncguard_cancel {
-    quietly(null_mut(), |_| give(CancelToken::new()))
+    quietly(null_mut(), |_| new_handle(None))
 }
 
 /// Makes a token that also bounds the calls it is given to: each ends `timeout_ms` from now at the latest, with NETWORK_TIMEOUT. The
@@ -50,7 +93,8 @@ pub unsafe extern "C" fn syncguard_cancel_new() -> *mut syncguard_cancel {
 pub unsafe extern "C" fn syncguard_cancel_new_timeout(timeout_ms: i64) -> *mut syncguard_cancel {
     quietly(null_mut(), |_| {
         let timeout = Duration::from_millis(u64::try_from(timeout_ms).unwrap_or(0));
-        give(CancelToken::new().with_timeout(timeout))
+        // A time that the clock cannot show bounds nothing.
+        new_handle(Instant::now().checked_add(timeout))
     })
 }
 
@@ -59,8 +103,8 @@ pub unsafe extern "C" fn syncguard_cancel_new_timeout(timeout_ms: i64) -> *mut s
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn syncguard_cancel_trigger(cancel: *mut syncguard_cancel) {
     quietly((), |call| {
-        if let Ok(token) = call.handle(cancel) {
-            token.cancel();
+        if let Ok(handle) = call.handle(cancel) {
+            handle.token.cancel();
         }
     });
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rust_syncguard::{Backend, Client};
 
 use crate::boundary::{Opaque, UserData, boundary, c_string, dispose, give, quietly};
-use crate::cancel::{syncguard_cancel, token};
+use crate::cancel::{bounds, syncguard_cancel};
 use crate::error::syncguard_error;
 use crate::options::{Adopted, syncguard_client_options};
 use crate::status::{OK, syncguard_status};
@@ -88,8 +88,8 @@ pub unsafe extern "C" fn syncguard_client_setup_schema(
 ) -> syncguard_status {
     boundary(err, |call| {
         let opened = call.handle(client)?;
-        let token = token(call, cancel)?;
-        Backend::setup_schema(&opened.client, token.as_ref())?;
+        let bounds = bounds(call, cancel)?;
+        Backend::setup_schema(&opened.client, &bounds.call())?;
         Ok(OK)
     })
 }
@@ -111,8 +111,8 @@ pub unsafe extern "C" fn syncguard_client_check(
 ) -> syncguard_status {
     boundary(err, |call| {
         let opened = call.handle(client)?;
-        let token = token(call, cancel)?;
-        opened.client.check_with(token.as_ref())?;
+        let bounds = bounds(call, cancel)?;
+        opened.client.check_with(&bounds.call())?;
         Ok(OK)
     })
 }
@@ -138,8 +138,8 @@ pub unsafe extern "C" fn syncguard_client_check_report(
         let opened = call.handle(client)?;
         let warnings = call.out("warnings", warnings)?;
         let undelivered = call.out("undelivered", undelivered)?;
-        let token = token(call, cancel)?;
-        let checked = opened.client.check_with(token.as_ref())?;
+        let bounds = bounds(call, cancel)?;
+        let checked = opened.client.check_with(&bounds.call())?;
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         warnings.set(count(checked.warnings.len()));
         undelivered.set(count(checked.undelivered));
@@ -167,8 +167,8 @@ pub unsafe extern "C" fn syncguard_client_purge_expired(
     boundary(err, |call| {
         let opened = call.handle(client)?;
         let out = call.out("purged", purged)?;
-        let token = token(call, cancel)?;
-        out.set(opened.client.purge_expired(limit, token.as_ref())?);
+        let bounds = bounds(call, cancel)?;
+        out.set(opened.client.purge_expired(limit, &bounds.call())?);
         Ok(OK)
     })
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rust_syncguard::{Guard, LockError};
 
 use crate::boundary::{Call, Opaque, UserData, boundary, c_string, give, quietly};
-use crate::cancel::{syncguard_cancel, token};
+use crate::cancel::{bounds, syncguard_cancel};
 use crate::client::syncguard_client;
 use crate::error::syncguard_loss_reason::SYNCGUARD_LOSS_NONE;
 use crate::error::{syncguard_error, syncguard_loss_reason};
@@ -257,9 +257,9 @@ pub unsafe extern "C" fn syncguard_guard_extend(
     err: *mut *mut syncguard_error,
 ) -> syncguard_status {
     boundary(err, |call| {
-        let (held, token) = (call.handle(guard)?, token(call, cancel)?);
+        let (held, bounds) = (call.handle(guard)?, bounds(call, cancel)?);
         let ttl = millis("ttl_ms", ttl_ms)?;
-        let outcome = held.guard.extend_with(ttl, token.as_ref())?;
+        let outcome = held.guard.extend_with(ttl, &bounds.call())?;
         Ok(if outcome.is_extended() { OK } else { ABSENT })
     })
 }
@@ -280,8 +280,8 @@ pub unsafe extern "C" fn syncguard_guard_release(
     err: *mut *mut syncguard_error,
 ) -> syncguard_status {
     boundary(err, |call| {
-        let (held, token) = (call.handle(guard)?, token(call, cancel)?);
-        let outcome = held.guard.release_with(token.as_ref())?;
+        let (held, bounds) = (call.handle(guard)?, bounds(call, cancel)?);
+        let outcome = held.guard.release_with(&bounds.call())?;
         Ok(if outcome.is_released() { OK } else { ABSENT })
     })
 }

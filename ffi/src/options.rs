@@ -8,7 +8,7 @@ use std::time::Duration;
 use rust_syncguard::{Backoff, ClientOptions, IncludeRaw, Jitter, LockError, LockOptions};
 
 use crate::boundary::{Call, SizeFirst, UserData, invalid};
-use crate::cancel::{syncguard_cancel, token};
+use crate::cancel::{bounds, syncguard_cancel};
 use crate::error::syncguard_error;
 use crate::telemetry::syncguard_event;
 
@@ -267,9 +267,7 @@ impl Adopted<syncguard_lock_options> {
         } = self;
         readable?;
         let mut options = pure(&raw)?;
-        if let Some(token) = token(call, raw.cancel)? {
-            options = options.cancel(&token);
-        }
+        options = bounds(call, raw.cancel)?.set_on(options);
         if let Some(callback) = raw.on_lost {
             options = options.on_lost(user.lost(callback));
         }

@@ -8,7 +8,7 @@ use rust_syncguard::{
 };
 
 use crate::boundary::{Call, boundary, fixed};
-use crate::cancel::{syncguard_cancel, token};
+use crate::cancel::{bounds, syncguard_cancel};
 use crate::client::syncguard_client;
 use crate::error::syncguard_error;
 use crate::options::millis;
@@ -75,7 +75,7 @@ pub unsafe extern "C" fn syncguard_acquire(
 ) -> syncguard_status {
     boundary(err, |call| {
         let (opened, out) = (call.handle(client)?, call.out("out", out)?);
-        let token = token(call, cancel)?;
+        let bounds = bounds(call, cancel)?;
         let key = read_key(call, key, key_len)?;
         let ttl = Ttl::new(millis("ttl_ms", ttl_ms)?).map_err(|e| e.for_key(&key))?;
         let lock_id = LockId::random()?;
@@ -87,7 +87,7 @@ pub unsafe extern "C" fn syncguard_acquire(
         out.set(syncguard_acquired { ..answer });
         match opened
             .client
-            .acquire(&key, &lock_id, ttl, token.as_ref())
+            .acquire(&key, &lock_id, ttl, &bounds.call())
             .map_err(|e| e.for_key(&key))?
         {
             AcquireOutcome::Acquired(grant) => {
@@ -119,9 +119,9 @@ pub unsafe extern "C" fn syncguard_release(
     err: *mut *mut syncguard_error,
 ) -> syncguard_status {
     boundary(err, |call| {
-        let (opened, token) = (call.handle(client)?, token(call, cancel)?);
+        let (opened, bounds) = (call.handle(client)?, bounds(call, cancel)?);
         let lock_id = read_id(call, lock_id, lock_id_len)?;
-        let outcome = opened.client.release(&lock_id, token.as_ref())?;
+        let outcome = opened.client.release(&lock_id, &bounds.call())?;
         Ok(if outcome.is_released() { OK } else { ABSENT })
     })
 }
@@ -148,11 +148,11 @@ pub unsafe extern "C" fn syncguard_extend(
     err: *mut *mut syncguard_error,
 ) -> syncguard_status {
     boundary(err, |call| {
-        let (opened, token) = (call.handle(client)?, token(call, cancel)?);
+        let (opened, bounds) = (call.handle(client)?, bounds(call, cancel)?);
         let out = call.out("expires_at_ms", expires_at_ms)?;
         let lock_id = read_id(call, lock_id, lock_id_len)?;
         let ttl = Ttl::new(millis("ttl_ms", ttl_ms)?)?;
-        match opened.client.extend(&lock_id, ttl, token.as_ref())? {
+        match opened.client.extend(&lock_id, ttl, &bounds.call())? {
             ExtendOutcome::Extended(at) => {
                 out.set(at);
                 Ok(OK)
@@ -182,10 +182,10 @@ pub unsafe extern "C" fn syncguard_is_locked(
     err: *mut *mut syncguard_error,
 ) -> syncguard_status {
     boundary(err, |call| {
-        let (opened, token) = (call.handle(client)?, token(call, cancel)?);
+        let (opened, bounds) = (call.handle(client)?, bounds(call, cancel)?);
         let out = call.out("out", out)?;
         let key = read_key(call, key, key_len)?;
-        let locked = opened.client.is_locked(&key, token.as_ref());
+        let locked = opened.client.is_locked(&key, &bounds.call());
         out.set(locked.map_err(|e| e.for_key(&key))?);
         Ok(OK)
     })
@@ -210,10 +210,10 @@ pub unsafe extern "C" fn syncguard_lookup_by_key(
     err: *mut *mut syncguard_error,
 ) -> syncguard_status {
     boundary(err, |call| {
-        let (opened, token) = (call.handle(client)?, token(call, cancel)?);
+        let (opened, bounds) = (call.handle(client)?, bounds(call, cancel)?);
         let out = call.out("out", out)?;
         let key = read_key(call, key, key_len)?;
-        let found = opened.client.lookup(LookupBy::Key(&key), token.as_ref());
+        let found = opened.client.lookup(LookupBy::Key(&key), &bounds.call());
         let Some(info) = found.map_err(|e| e.for_key(&key))? else {
             return Ok(ABSENT);
         };
@@ -242,11 +242,11 @@ pub unsafe extern "C" fn syncguard_lookup_by_id(
     err: *mut *mut syncguard_error,
 ) -> syncguard_status {
     boundary(err, |call| {
-        let (opened, token) = (call.handle(client)?, token(call, cancel)?);
+        let (opened, bounds) = (call.handle(client)?, bounds(call, cancel)?);
         let out = call.out("out", out)?;
         let lock_id = read_id(call, lock_id, lock_id_len)?;
         let by = LookupBy::LockId(&lock_id);
-        let Some(info) = opened.client.lookup(by, token.as_ref())? else {
+        let Some(info) = opened.client.lookup(by, &bounds.call())? else {
             return Ok(ABSENT);
         };
         out.set(sanitised(&info));
@@ -273,10 +273,10 @@ pub unsafe extern "C" fn syncguard_lookup_by_key_raw(
     err: *mut *mut syncguard_error,
 ) -> syncguard_status {
     boundary(err, |call| {
-        let (opened, token) = (call.handle(client)?, token(call, cancel)?);
+        let (opened, bounds) = (call.handle(client)?, bounds(call, cancel)?);
         let out = call.out("out", out)?;
         let key = read_key(call, key, key_len)?;
-        let found = opened.client.find(LookupBy::Key(&key), token.as_ref());
+        let found = opened.client.find(LookupBy::Key(&key), &bounds.call());
         let Some(stored) = found.map_err(|e| e.for_key(&key))? else {
             return Ok(ABSENT);
         };
@@ -304,11 +304,11 @@ pub unsafe extern "C" fn syncguard_lookup_by_id_raw(
     err: *mut *mut syncguard_error,
 ) -> syncguard_status {
     boundary(err, |call| {
-        let (opened, token) = (call.handle(client)?, token(call, cancel)?);
+        let (opened, bounds) = (call.handle(client)?, bounds(call, cancel)?);
         let out = call.out("out", out)?;
         let lock_id = read_id(call, lock_id, lock_id_len)?;
         let by = LookupBy::LockId(&lock_id);
-        let Some(stored) = opened.client.find(by, token.as_ref())? else {
+        let Some(stored) = opened.client.find(by, &bounds.call())? else {
             return Ok(ABSENT);
         };
         out.set(raw(&stored)?);

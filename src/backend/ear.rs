@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::backend::Watch;
+use crate::call::Call;
 use crate::callbacks::guarded;
 use crate::cancel::{CancelToken, deadline_after};
 use crate::error::{ErrorCode, LockError};
@@ -236,12 +237,17 @@ impl Shared {
         }
     }
 
+    /// A call that ends when the backend is closed.
+    fn until_closed(&self) -> Call<'_> {
+        Call::new().cancelled_by(&self.closed)
+    }
+
     /// One connection's life. `Ok` if it ended because nobody waits any more.
     fn conversation(&self, mut token: CancelToken) -> Result<(), LockError> {
         let mut wire = (self.dial)(&Limits::enter(
             self.owner,
             self.connect_timeout,
-            Some(&self.closed),
+            &self.until_closed(),
         )?)?;
         self.forget();
         let mut asked = false;
@@ -258,7 +264,7 @@ impl Shared {
                 (false, true) => LINGER,
                 (false, false) => SILENCE,
             };
-            let heard = Limits::enter(self.owner, patience, Some(&token))
+            let heard = Limits::enter(self.owner, patience, &Call::new().cancelled_by(&token))
                 .and_then(|limits| wire.hear(&limits));
             match heard {
                 Ok(names) => {
@@ -270,7 +276,7 @@ impl Shared {
                 }
                 Err(e) if e.code() == ErrorCode::NetworkTimeout && idle => {}
                 Err(e) if e.code() == ErrorCode::NetworkTimeout && !asked => {
-                    match wire.ask(&Limits::enter(self.owner, PROMPT, Some(&self.closed))?)? {
+                    match wire.ask(&Limits::enter(self.owner, PROMPT, &self.until_closed())?)? {
                         Some(names) => self.call(&names),
                         None => asked = true,
                     }
@@ -296,7 +302,7 @@ impl Shared {
         let idle = state.names.is_empty();
         drop(state);
         if !add.is_empty() || !remove.is_empty() {
-            let limits = Limits::enter(self.owner, PROMPT, Some(&self.closed))?;
+            let limits = Limits::enter(self.owner, PROMPT, &self.until_closed())?;
             let heard = wire.update(&add, &remove, &limits)?;
             self.call(&heard);
         }

@@ -1,16 +1,18 @@
-//! The bounds of one store call: which process, by when, and who may cancel it.
+//! The bounds of one call of this crate's stores: the [`Call`] that the store was given, with the deadline that it always has.
 
+use std::ops::Deref;
 use std::time::{Duration, Instant};
 
-use crate::cancel::{CancelToken, deadline_after};
-use crate::error::{ErrorCode, LockError};
+use crate::call::Call;
+use crate::cancel::{deadline_after, deadline_from};
+use crate::error::LockError;
 use crate::process::Owner;
 
-/// The door of every call of a store: one deadline and one cancel token that go through all its steps.
+/// A [`Call`] that has passed the check of the process and has a deadline, which goes through all its steps.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits<'a> {
+    call: Call<'a>,
     deadline: Instant,
-    cancel: Option<&'a CancelToken>,
 }
 
 impl<'a> Limits<'a> {
@@ -20,25 +22,29 @@ impl<'a> Limits<'a> {
     pub(crate) fn enter(
         owner: Owner,
         timeout: Duration,
-        cancel: Option<&'a CancelToken>,
+        call: &Call<'a>,
     ) -> Result<Self, LockError> {
         if !owner.is_this_process() {
             return Err(LockError::forked());
         }
-        let own = deadline_after(timeout);
-        let deadline = cancel
-            .and_then(CancelToken::deadline)
-            .map_or(own, |limit| limit.min(own));
-        let limits = Self { deadline, cancel };
-        limits.left().map_err(LockError::nothing_applied)?;
+        let now = Instant::now();
+        let limits = Self::narrow(*call, deadline_from(now, timeout));
+        if now >= limits.deadline || limits.is_cancelled() {
+            return Err(limits.overrun().nothing_applied());
+        }
         Ok(limits)
     }
 
     /// The same call, in a step of its own that lasts at most `timeout`.
     pub(crate) fn within(self, timeout: Duration) -> Self {
+        Self::narrow(self.call, deadline_after(timeout))
+    }
+
+    fn narrow(call: Call<'a>, deadline: Instant) -> Self {
+        let deadline = call.deadline().map_or(deadline, |own| own.min(deadline));
         Self {
-            deadline: self.deadline.min(deadline_after(timeout)),
-            ..self
+            call: call.with_deadline(deadline),
+            deadline,
         }
     }
 
@@ -46,18 +52,10 @@ impl<'a> Limits<'a> {
         self.deadline
     }
 
-    pub(crate) fn cancel(&self) -> Option<&'a CancelToken> {
-        self.cancel
-    }
-
-    pub(crate) fn is_cancelled(&self) -> bool {
-        self.cancel.is_some_and(CancelToken::is_cancelled)
-    }
-
     /// The time left.
     ///
     /// # Errors
-    /// [`overrun`](Self::overrun) if there is none, or the token was cancelled.
+    /// As [`Call::check`], if there is none or the token was cancelled.
     pub(crate) fn left(&self) -> Result<Duration, LockError> {
         let left = self.deadline.saturating_duration_since(Instant::now());
         if left.is_zero() || self.is_cancelled() {
@@ -66,16 +64,12 @@ impl<'a> Limits<'a> {
             Ok(left)
         }
     }
+}
 
-    /// Why the call ended without an answer. Its effect is unknown unless the caller knows better.
-    pub(crate) fn overrun(&self) -> LockError {
-        if self.is_cancelled() {
-            LockError::new(ErrorCode::Aborted, "the call was cancelled")
-        } else {
-            LockError::new(
-                ErrorCode::NetworkTimeout,
-                "the store did not answer within the operation's time",
-            )
-        }
+impl<'a> Deref for Limits<'a> {
+    type Target = Call<'a>;
+
+    fn deref(&self) -> &Call<'a> {
+        &self.call
     }
 }

@@ -1,6 +1,6 @@
 //! [`Backend`]: what a store must be able to do, and how it answers.
 
-pub(crate) mod ahead;
+pub(crate) mod call;
 #[cfg(any(feature = "redis", feature = "postgres"))]
 pub(crate) mod ear;
 pub(crate) mod keyspace;
@@ -14,7 +14,7 @@ pub(crate) mod telemetry;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::cancel::CancelToken;
+use crate::call::Call;
 use crate::diagnostics::{LockInfo, StoredLock};
 use crate::error::LockError;
 use crate::key::Key;
@@ -155,9 +155,13 @@ pub enum TimeAuthority {
 
 /// A store of locks. One attempt and one round trip per call: no retry, no sleep, no policy.
 ///
-/// Contention and absence are outcomes; only trouble is a [`LockError`]. Every call takes an optional token: cancelled
-/// before anything is sent it answers `Aborted`; in flight it ends the call, with an unknown effect
-/// ([`LockError::may_have_applied`]). Calls come from many threads at once and must return within a bound of the store's own.
+/// Contention and absence are outcomes; only trouble is a [`LockError`]. Every verb is given a [`Call`] and ends by its deadline,
+/// with `NetworkTimeout`, and soon after its cancel, with `Aborted`. If that happens before anything is sent, the error says that
+/// nothing was applied; in flight the effect is unknown ([`LockError::may_have_applied`]). Verbs are called from many threads at
+/// once.
+///
+/// A client gives its store a deadline with every call, so it is bounded over every store that keeps it. A call without a
+/// deadline comes only from a caller that uses the store without a client: give it one of the store's own.
 ///
 /// What every implementation promises:
 /// - [`acquire`](Self::acquire) is atomic; the fence of a key grows with every grant, for ever, also after release and expiry.
@@ -167,89 +171,9 @@ pub enum TimeAuthority {
 /// - Release and extend check the owner themselves and never revive a dead lease.
 /// - Locked, absent and `None` never tell a raw key or lock id.
 ///
-/// A store of your own, whole:
+/// A store of your own, whole. It ends each call by its deadline, and a cancel wakes it:
 ///
-/// ```
-/// use std::collections::HashMap;
-/// use std::sync::Mutex;
-/// use std::time::Instant;
-/// use syncguard::*;
-///
-/// struct Lease { id: LockId, fence: Fence, acquired: i64, expires: i64 }
-///
-/// /// Locks between the threads of one process.
-/// struct Local { start: Instant, state: Mutex<(HashMap<Key, Lease>, HashMap<Key, i64>)> }
-///
-/// impl Local {
-///     fn now(&self) -> i64 { self.start.elapsed().as_millis() as i64 }
-/// }
-///
-/// impl Backend for Local {
-///     fn acquire(&self, key: &Key, id: &LockId, ttl: Ttl, _: Option<&CancelToken>) -> Result<AcquireOutcome, LockError> {
-///         let (locks, fences) = &mut *self.state.lock().unwrap();
-///         let now = self.now();
-///         if let Some(held) = locks.get(key).filter(|l| is_live(l.expires, now)) {
-///             return Ok(if held.id == *id {
-///                 AcquireOutcome::Acquired(Acquired::new(*id, held.fence, held.expires))
-///             } else {
-///                 AcquireOutcome::Locked(None)
-///             });
-///         }
-///         let counter = fences.entry(key.clone()).or_insert(0);
-///         let fence = Fence::after(*counter)?; // checked before anything is written
-///         *counter += 1;
-///         let expires = now + ttl.as_millis();
-///         locks.insert(key.clone(), Lease { id: *id, fence, acquired: now, expires });
-///         Ok(AcquireOutcome::Acquired(Acquired::new(*id, fence, expires)))
-///     }
-///
-///     fn release(&self, id: &LockId, _: Option<&CancelToken>) -> Result<ReleaseOutcome, LockError> {
-///         let (locks, _) = &mut *self.state.lock().unwrap();
-///         let Some(key) = locks.iter().find(|(_, l)| l.id == *id).map(|(k, _)| k.clone()) else {
-///             return Ok(ReleaseOutcome::Absent(Absence::NotFound));
-///         };
-///         let live = locks.remove(&key).is_some_and(|l| is_live(l.expires, self.now()));
-///         Ok(if live { ReleaseOutcome::Released } else { ReleaseOutcome::Absent(Absence::Expired) })
-///     }
-///
-///     fn extend(&self, id: &LockId, ttl: Ttl, _: Option<&CancelToken>) -> Result<ExtendOutcome, LockError> {
-///         let (locks, _) = &mut *self.state.lock().unwrap();
-///         let now = self.now();
-///         match locks.values_mut().find(|l| l.id == *id) {
-///             None => Ok(ExtendOutcome::Absent(Absence::NotFound)),
-///             Some(l) if !is_live(l.expires, now) => Ok(ExtendOutcome::Absent(Absence::Expired)),
-///             Some(l) => {
-///                 l.expires = now + ttl.as_millis();
-///                 Ok(ExtendOutcome::Extended(l.expires))
-///             }
-///         }
-///     }
-///
-///     fn is_locked(&self, key: &Key, _: Option<&CancelToken>) -> Result<bool, LockError> {
-///         let (locks, _) = &*self.state.lock().unwrap();
-///         Ok(locks.get(key).is_some_and(|l| is_live(l.expires, self.now())))
-///     }
-///
-///     fn find(&self, by: LookupBy<'_>, _: Option<&CancelToken>) -> Result<Option<StoredLock>, LockError> {
-///         let (locks, _) = &*self.state.lock().unwrap();
-///         let found = match by {
-///             LookupBy::Key(key) => locks.get_key_value(key),
-///             LookupBy::LockId(id) => locks.iter().find(|(_, l)| l.id == *id),
-///         };
-///         Ok(found.filter(|(_, l)| is_live(l.expires, self.now())).map(|(key, l)| StoredLock::new(
-///             key.as_str(), l.id, l.fence, l.expires, l.acquired,
-///         )))
-///     }
-///
-///     fn capabilities(&self) -> Capabilities { Capabilities::new("local") }
-/// }
-///
-/// let client = Client::with_backend(Local { start: Instant::now(), state: Default::default() });
-/// let guard = client.lock("report")?;
-/// assert_eq!(guard.fence().get(), 1);
-/// assert!(client.try_lock("report")?.is_none());
-/// # Ok::<(), LockError>(())
-/// ```
+#[doc = concat!("```\n", include_str!("../../examples/own_store.rs"), "```")]
 pub trait Backend: Send + Sync {
     /// Grants `key` to `lock_id` for `ttl` if nobody holds it, with the next fence.
     ///
@@ -260,18 +184,14 @@ pub trait Backend: Send + Sync {
         key: &Key,
         lock_id: &LockId,
         ttl: Ttl,
-        cancel: Option<&CancelToken>,
+        call: &Call<'_>,
     ) -> Result<AcquireOutcome, LockError>;
 
     /// Removes the live lock with this id.
     ///
     /// # Errors
     /// Trouble only.
-    fn release(
-        &self,
-        lock_id: &LockId,
-        cancel: Option<&CancelToken>,
-    ) -> Result<ReleaseOutcome, LockError>;
+    fn release(&self, lock_id: &LockId, call: &Call<'_>) -> Result<ReleaseOutcome, LockError>;
 
     /// Sets the expiry of the live lock with this id to now + `ttl`. Replaces, never adds, never revives.
     ///
@@ -281,35 +201,27 @@ pub trait Backend: Send + Sync {
         &self,
         lock_id: &LockId,
         ttl: Ttl,
-        cancel: Option<&CancelToken>,
+        call: &Call<'_>,
     ) -> Result<ExtendOutcome, LockError>;
 
     /// Whether somebody holds `key`. A pure read.
     ///
     /// # Errors
     /// Trouble only.
-    fn is_locked(&self, key: &Key, cancel: Option<&CancelToken>) -> Result<bool, LockError>;
+    fn is_locked(&self, key: &Key, call: &Call<'_>) -> Result<bool, LockError>;
 
     /// The live lock with this name or id, raw. A pure read; expired and missing are both `None`.
     ///
     /// # Errors
     /// Trouble only.
-    fn find(
-        &self,
-        by: LookupBy<'_>,
-        cancel: Option<&CancelToken>,
-    ) -> Result<Option<StoredLock>, LockError>;
+    fn find(&self, by: LookupBy<'_>, call: &Call<'_>) -> Result<Option<StoredLock>, LockError>;
 
     /// The same, sanitised: hashes in place of the key and the lock id.
     ///
     /// # Errors
     /// Trouble only.
-    fn lookup(
-        &self,
-        by: LookupBy<'_>,
-        cancel: Option<&CancelToken>,
-    ) -> Result<Option<LockInfo>, LockError> {
-        Ok(self.find(by, cancel)?.as_ref().map(StoredLock::info))
+    fn lookup(&self, by: LookupBy<'_>, call: &Call<'_>) -> Result<Option<LockInfo>, LockError> {
+        Ok(self.find(by, call)?.as_ref().map(StoredLock::info))
     }
 
     /// What the store is. No I/O.
@@ -320,8 +232,8 @@ pub trait Backend: Send + Sync {
     ///
     /// # Errors
     /// Whatever would keep the verbs from working.
-    fn check(&self, cancel: Option<&CancelToken>) -> Result<Vec<String>, LockError> {
-        let _ = cancel;
+    fn check(&self, call: &Call<'_>) -> Result<Vec<String>, LockError> {
+        let _ = call;
         Ok(Vec::new())
     }
 
@@ -329,8 +241,8 @@ pub trait Backend: Send + Sync {
     ///
     /// # Errors
     /// Trouble, or a store that holds something else under our names.
-    fn setup_schema(&self, cancel: Option<&CancelToken>) -> Result<(), LockError> {
-        let _ = cancel;
+    fn setup_schema(&self, call: &Call<'_>) -> Result<(), LockError> {
+        let _ = call;
         Ok(())
     }
 
@@ -348,8 +260,8 @@ pub trait Backend: Send + Sync {
     ///
     /// # Errors
     /// Trouble only.
-    fn purge_expired(&self, limit: u32, cancel: Option<&CancelToken>) -> Result<u64, LockError> {
-        let _ = (limit, cancel);
+    fn purge_expired(&self, limit: u32, call: &Call<'_>) -> Result<u64, LockError> {
+        let _ = (limit, call);
         Ok(0)
     }
 }
@@ -360,65 +272,53 @@ impl<B: Backend + ?Sized> Backend for Arc<B> {
         key: &Key,
         lock_id: &LockId,
         ttl: Ttl,
-        cancel: Option<&CancelToken>,
+        call: &Call<'_>,
     ) -> Result<AcquireOutcome, LockError> {
-        (**self).acquire(key, lock_id, ttl, cancel)
+        (**self).acquire(key, lock_id, ttl, call)
     }
 
-    fn release(
-        &self,
-        lock_id: &LockId,
-        cancel: Option<&CancelToken>,
-    ) -> Result<ReleaseOutcome, LockError> {
-        (**self).release(lock_id, cancel)
+    fn release(&self, lock_id: &LockId, call: &Call<'_>) -> Result<ReleaseOutcome, LockError> {
+        (**self).release(lock_id, call)
     }
 
     fn extend(
         &self,
         lock_id: &LockId,
         ttl: Ttl,
-        cancel: Option<&CancelToken>,
+        call: &Call<'_>,
     ) -> Result<ExtendOutcome, LockError> {
-        (**self).extend(lock_id, ttl, cancel)
+        (**self).extend(lock_id, ttl, call)
     }
 
-    fn is_locked(&self, key: &Key, cancel: Option<&CancelToken>) -> Result<bool, LockError> {
-        (**self).is_locked(key, cancel)
+    fn is_locked(&self, key: &Key, call: &Call<'_>) -> Result<bool, LockError> {
+        (**self).is_locked(key, call)
     }
 
-    fn find(
-        &self,
-        by: LookupBy<'_>,
-        cancel: Option<&CancelToken>,
-    ) -> Result<Option<StoredLock>, LockError> {
-        (**self).find(by, cancel)
+    fn find(&self, by: LookupBy<'_>, call: &Call<'_>) -> Result<Option<StoredLock>, LockError> {
+        (**self).find(by, call)
     }
 
-    fn lookup(
-        &self,
-        by: LookupBy<'_>,
-        cancel: Option<&CancelToken>,
-    ) -> Result<Option<LockInfo>, LockError> {
-        (**self).lookup(by, cancel)
+    fn lookup(&self, by: LookupBy<'_>, call: &Call<'_>) -> Result<Option<LockInfo>, LockError> {
+        (**self).lookup(by, call)
     }
 
     fn capabilities(&self) -> Capabilities {
         (**self).capabilities()
     }
 
-    fn check(&self, cancel: Option<&CancelToken>) -> Result<Vec<String>, LockError> {
-        (**self).check(cancel)
+    fn check(&self, call: &Call<'_>) -> Result<Vec<String>, LockError> {
+        (**self).check(call)
     }
 
-    fn setup_schema(&self, cancel: Option<&CancelToken>) -> Result<(), LockError> {
-        (**self).setup_schema(cancel)
+    fn setup_schema(&self, call: &Call<'_>) -> Result<(), LockError> {
+        (**self).setup_schema(call)
     }
 
     fn watch(&self, key: &Key, freed: Arc<dyn Fn() + Send + Sync>) -> Option<Watch> {
         (**self).watch(key, freed)
     }
 
-    fn purge_expired(&self, limit: u32, cancel: Option<&CancelToken>) -> Result<u64, LockError> {
-        (**self).purge_expired(limit, cancel)
+    fn purge_expired(&self, limit: u32, call: &Call<'_>) -> Result<u64, LockError> {
+        (**self).purge_expired(limit, call)
     }
 }

@@ -103,7 +103,7 @@ impl<C: Send> Pool<C> {
 
         let granted = {
             let _subscription = limits
-                .cancel()
+                .token()
                 .map(|token| token.subscribe(Arc::clone(&waiter) as Arc<dyn Wake>));
             waiter.wait(limits)
         };

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use crate::backend::{
     Absence, AcquireOutcome, Backend, Capabilities, ExtendOutcome, LookupBy, ReleaseOutcome, Watch,
 };
+use crate::call::Call;
 use crate::callbacks::guarded;
-use crate::cancel::CancelToken;
 use crate::diagnostics::StoredLock;
 use crate::error::LockError;
 use crate::key::Key;
@@ -106,13 +106,13 @@ impl fmt::Debug for IncludeRaw {
 /// none. What does not fit the queue is [counted](Self::dropped), not waited for.
 ///
 /// ```
-/// use syncguard::{ClientOptions, SqliteBackend, Telemetry, IncludeRaw, Backend, Key};
+/// use syncguard::{Backend, Call, ClientOptions, IncludeRaw, Key, SqliteBackend, Telemetry};
 ///
 /// # let dir = tempfile::tempdir()?;
 /// # let url = format!("sqlite:{}", dir.path().join("locks.db").display());
 /// let store = SqliteBackend::open(&url, &ClientOptions::new())?;
 /// let store = Telemetry::new(store, IncludeRaw::Never, |event| println!("{event:?}"));
-/// store.is_locked(&Key::new("nightly")?, None)?;
+/// store.is_locked(&Key::new("nightly")?, &Call::new())?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Telemetry<B> {
@@ -262,13 +262,13 @@ impl<B: Backend> Backend for Telemetry<B> {
         key: &Key,
         lock_id: &LockId,
         ttl: Ttl,
-        cancel: Option<&CancelToken>,
+        call: &Call<'_>,
     ) -> Result<AcquireOutcome, LockError> {
         self.observe(
             LockEventType::Acquire,
             Some(key),
             Some(lock_id),
-            || self.inner.acquire(key, lock_id, ttl, cancel),
+            || self.inner.acquire(key, lock_id, ttl, call),
             |outcome| match outcome {
                 AcquireOutcome::Acquired(_) => (true, None),
                 AcquireOutcome::Locked(_) => (false, Some("locked")),
@@ -276,16 +276,12 @@ impl<B: Backend> Backend for Telemetry<B> {
         )
     }
 
-    fn release(
-        &self,
-        lock_id: &LockId,
-        cancel: Option<&CancelToken>,
-    ) -> Result<ReleaseOutcome, LockError> {
+    fn release(&self, lock_id: &LockId, call: &Call<'_>) -> Result<ReleaseOutcome, LockError> {
         self.observe(
             LockEventType::Release,
             None,
             Some(lock_id),
-            || self.inner.release(lock_id, cancel),
+            || self.inner.release(lock_id, call),
             |outcome| match outcome {
                 ReleaseOutcome::Released => (true, None),
                 ReleaseOutcome::Absent(why) => absence(*why),
@@ -297,13 +293,13 @@ impl<B: Backend> Backend for Telemetry<B> {
         &self,
         lock_id: &LockId,
         ttl: Ttl,
-        cancel: Option<&CancelToken>,
+        call: &Call<'_>,
     ) -> Result<ExtendOutcome, LockError> {
         self.observe(
             LockEventType::Extend,
             None,
             Some(lock_id),
-            || self.inner.extend(lock_id, ttl, cancel),
+            || self.inner.extend(lock_id, ttl, call),
             |outcome| match outcome {
                 ExtendOutcome::Extended(_) => (true, None),
                 ExtendOutcome::Absent(why) => absence(*why),
@@ -311,21 +307,17 @@ impl<B: Backend> Backend for Telemetry<B> {
         )
     }
 
-    fn is_locked(&self, key: &Key, cancel: Option<&CancelToken>) -> Result<bool, LockError> {
+    fn is_locked(&self, key: &Key, call: &Call<'_>) -> Result<bool, LockError> {
         self.observe(
             LockEventType::IsLocked,
             Some(key),
             None,
-            || self.inner.is_locked(key, cancel),
+            || self.inner.is_locked(key, call),
             |_| (true, None),
         )
     }
 
-    fn find(
-        &self,
-        by: LookupBy<'_>,
-        cancel: Option<&CancelToken>,
-    ) -> Result<Option<StoredLock>, LockError> {
+    fn find(&self, by: LookupBy<'_>, call: &Call<'_>) -> Result<Option<StoredLock>, LockError> {
         let (key, lock_id) = match by {
             LookupBy::Key(key) => (Some(key), None),
             LookupBy::LockId(id) => (None, Some(id)),
@@ -334,7 +326,7 @@ impl<B: Backend> Backend for Telemetry<B> {
             LockEventType::Lookup,
             key,
             lock_id,
-            || self.inner.find(by, cancel),
+            || self.inner.find(by, call),
             |found| (found.is_some(), None),
         )
     }
@@ -343,19 +335,19 @@ impl<B: Backend> Backend for Telemetry<B> {
         self.inner.capabilities()
     }
 
-    fn check(&self, cancel: Option<&CancelToken>) -> Result<Vec<String>, LockError> {
-        self.inner.check(cancel)
+    fn check(&self, call: &Call<'_>) -> Result<Vec<String>, LockError> {
+        self.inner.check(call)
     }
 
-    fn setup_schema(&self, cancel: Option<&CancelToken>) -> Result<(), LockError> {
-        self.inner.setup_schema(cancel)
+    fn setup_schema(&self, call: &Call<'_>) -> Result<(), LockError> {
+        self.inner.setup_schema(call)
     }
 
     fn watch(&self, key: &Key, freed: Arc<dyn Fn() + Send + Sync>) -> Option<Watch> {
         self.inner.watch(key, freed)
     }
 
-    fn purge_expired(&self, limit: u32, cancel: Option<&CancelToken>) -> Result<u64, LockError> {
-        self.inner.purge_expired(limit, cancel)
+    fn purge_expired(&self, limit: u32, call: &Call<'_>) -> Result<u64, LockError> {
+        self.inner.purge_expired(limit, call)
     }
 }

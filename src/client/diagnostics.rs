@@ -4,6 +4,7 @@
 use std::fmt;
 
 use crate::backend::{Backend, LookupBy};
+use crate::call::Call;
 use crate::client::Client;
 use crate::error::LockError;
 use crate::key::{Key, hash_key};
@@ -112,7 +113,7 @@ impl Client {
     /// # Errors
     /// `InvalidArgument` for a bad key; the store's trouble.
     pub fn get_by_key(&self, key: &str) -> Result<Option<LockInfo>, LockError> {
-        self.lookup(LookupBy::Key(&Key::new(key)?), None)
+        self.lookup(LookupBy::Key(&Key::new(key)?), &Call::new())
     }
 
     /// The live lock with this id, sanitised; `None` if there is none.
@@ -120,7 +121,7 @@ impl Client {
     /// # Errors
     /// `InvalidArgument` for a text that is no lock id; the store's trouble.
     pub fn get_by_id(&self, lock_id: &str) -> Result<Option<LockInfo>, LockError> {
-        self.lookup(LookupBy::LockId(&LockId::parse(lock_id)?), None)
+        self.lookup(LookupBy::LockId(&LockId::parse(lock_id)?), &Call::new())
     }
 
     /// As [`get_by_key`](Self::get_by_key), with the raw key and lock id.
@@ -129,7 +130,7 @@ impl Client {
     /// As there.
     pub fn get_by_key_raw(&self, key: &str) -> Result<Option<LockInfoDebug>, LockError> {
         Ok(self
-            .find(LookupBy::Key(&Key::new(key)?), None)?
+            .find(LookupBy::Key(&Key::new(key)?), &Call::new())?
             .map(Into::into))
     }
 
@@ -139,7 +140,7 @@ impl Client {
     /// As there.
     pub fn get_by_id_raw(&self, lock_id: &str) -> Result<Option<LockInfoDebug>, LockError> {
         Ok(self
-            .find(LookupBy::LockId(&LockId::parse(lock_id)?), None)?
+            .find(LookupBy::LockId(&LockId::parse(lock_id)?), &Call::new())?
             .map(Into::into))
     }
 

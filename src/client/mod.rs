@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 use crate::backend::{
     AcquireOutcome, Backend, Capabilities, ExtendOutcome, LookupBy, ReleaseOutcome, Watch,
 };
+use crate::call::Call;
 use crate::callbacks::Hooks;
-use crate::cancel::{CancelToken, deadline_after, deadline_from};
+use crate::cancel::{deadline_after, deadline_from};
 use crate::diagnostics::StoredLock;
 use crate::ending::InUse;
 use crate::error::LockError;
@@ -103,12 +104,12 @@ impl Client {
     /// # Errors
     /// `InvalidArgument` for a URL or an option that cannot work. The message does not hold a password.
     pub fn open_with(url: &str, options: &ClientOptions) -> Result<Self, LockError> {
-        Ok(Self::build(options.store(url)?, options, true))
+        Ok(Self::build(options.store(url)?, options))
     }
 
     /// A client of a store of your own, with all defaults.
     pub fn with_backend(backend: impl Backend + 'static) -> Self {
-        Self::build(Arc::new(backend), &ClientOptions::new(), false)
+        Self::build(Arc::new(backend), &ClientOptions::new())
     }
 
     /// A client of a store of your own. Of the options only the timeouts and hooks apply.
@@ -120,10 +121,10 @@ impl Client {
         options: &ClientOptions,
     ) -> Result<Self, LockError> {
         options.checked()?;
-        Ok(Self::build(Arc::new(backend), options, false))
+        Ok(Self::build(Arc::new(backend), options))
     }
 
-    fn build(backend: Arc<dyn Backend>, options: &ClientOptions, kept_by_store: bool) -> Self {
+    fn build(backend: Arc<dyn Backend>, options: &ClientOptions) -> Self {
         let backend = match &options.on_event {
             Some(hook) => Arc::new(Telemetry::shared(
                 backend,
@@ -137,7 +138,6 @@ impl Client {
         let bounds = Bounds {
             operation: options.operation_timeout,
             dispose: options.dispose_timeout,
-            kept_by_store,
         };
         let undo = Undo::new(
             Arc::clone(&backend),
@@ -182,13 +182,12 @@ impl Client {
     pub fn lock_with(&self, key: &str, options: &LockOptions) -> Result<Guard, LockError> {
         self.refuse_inherited()?;
         let (key, checked) = (Key::new(key)?, options.checked()?);
-        let cancel = options.cancel_token();
         let at = Target {
             client: self,
             key: &key,
-            cancel,
+            call: Call::of(options),
         };
-        let wait = Wait::new(at, &checked, cancel.and_then(CancelToken::deadline))?;
+        let wait = Wait::new(at, &checked)?;
         let last = wait.last();
         let granted = wait.run(at)?;
         self.guard(key, granted, last, &checked, options)
@@ -216,7 +215,7 @@ impl Client {
         let at = Target {
             client: self,
             key: &key,
-            cancel: options.cancel_token(),
+            call: Call::of(options),
         };
         let mut flight = Flight::new(at, checked.ttl)?;
         let begun = Instant::now();
@@ -356,8 +355,10 @@ impl Client {
             let lock_id = held.granted.lock_id;
             // What the call has left is all that this may take.
             let limit = by.max(deadline_after(LAST_CHANCE));
-            let token = CancelToken::family(None, Some(limit));
-            if inner.backend.release(&lock_id, Some(&token)).is_err() {
+            let call = Call::new()
+                .with_deadline(limit)
+                .within(inner.bounds.operation);
+            if inner.backend.release(&lock_id, &call).is_err() {
                 self.undo(&held.key, lock_id, checked.ttl, granted.refused_after);
             } else {
                 held.watch_for_late_acquire();
@@ -387,26 +388,24 @@ impl Client {
     /// # Errors
     /// Whatever would keep locks from working.
     pub fn check(&self) -> Result<Checked, LockError> {
-        self.check_with(None)
+        self.check_with(&Call::new())
     }
 
-    /// As [`check`](Self::check), ended by `cancel`. Ended while the hook is told, it answers what it found, with what was not
-    /// delivered.
+    /// As [`check`](Self::check), within the bounds of `call`. Ended while the hook is told, it answers what it found, with what
+    /// was not delivered.
     ///
     /// # Errors
     /// As there, and `Aborted`.
-    pub fn check_with(&self, cancel: Option<&CancelToken>) -> Result<Checked, LockError> {
-        let warnings = self.bounded(cancel, |cancel| self.inner.backend.check(cancel))?;
+    pub fn check_with(&self, call: &Call<'_>) -> Result<Checked, LockError> {
+        let warnings = self.inner.backend.check(&self.bounded(call)?)?;
         let runtime = &self.inner.runtime;
         let own = deadline_after(self.inner.bounds.operation);
-        let limit = cancel
-            .and_then(CancelToken::deadline)
-            .map_or(own, |deadline| deadline.min(own));
+        let limit = call.deadline().map_or(own, |deadline| deadline.min(own));
         let undelivered = self.inner.hooks.warn_and_wait(
             &runtime.workers,
             &runtime.timer,
             &warnings,
-            cancel,
+            call.token(),
             limit,
         );
         Ok(Checked {
@@ -415,15 +414,10 @@ impl Client {
         })
     }
 
-    /// Makes a call of the store that ends by the operation timeout, in the process that opened the client.
-    fn bounded<R>(
-        &self,
-        cancel: Option<&CancelToken>,
-        call: impl FnOnce(Option<&CancelToken>) -> Result<R, LockError>,
-    ) -> Result<R, LockError> {
+    /// The same call, which ends by the operation timeout, in the process that opened the client.
+    fn bounded<'a>(&self, call: &Call<'a>) -> Result<Call<'a>, LockError> {
         self.refuse_inherited()?;
-        let narrower = self.inner.bounds.operation_token(cancel);
-        call(narrower.as_ref().or(cancel))
+        Ok(call.within(self.inner.bounds.operation))
     }
 
     /// Creates what the store needs (tables and functions; nothing in Redis). Idempotent; many processes may do it at once.
@@ -431,7 +425,7 @@ impl Client {
     /// # Errors
     /// Trouble, or a store that holds something else under our names.
     pub fn setup_schema(&self) -> Result<(), LockError> {
-        Backend::setup_schema(self, None)
+        Backend::setup_schema(self, &Call::new())
     }
 
     /// Stops renewing the guards of this client and of its clones, for good, without releasing them: their leases run out
@@ -454,9 +448,9 @@ impl Client {
         key: &Key,
         lock_id: &LockId,
         ttl: Ttl,
-        cancel: Option<&CancelToken>,
+        call: &Call<'_>,
     ) -> Result<AcquireOutcome, LockError> {
-        let outcome = self.inner.backend.acquire(key, lock_id, ttl, cancel)?;
+        let outcome = self.inner.backend.acquire(key, lock_id, ttl, call)?;
         self.note_fence(key, &outcome);
         Ok(outcome)
     }
@@ -515,8 +509,8 @@ impl Client {
             let (backend, bounds) = (Arc::clone(&self.inner.backend), self.inner.bounds);
             // If it fails, the next one may not.
             self.inner.runtime.run(move || {
-                let token = bounds.operation_token(None);
-                drop(backend.purge_expired(CLEANUP_BATCH, token.as_ref()));
+                let call = Call::new().within(bounds.operation);
+                drop(backend.purge_expired(CLEANUP_BATCH, &call));
             });
         }
     }
@@ -541,54 +535,46 @@ impl Backend for Client {
         key: &Key,
         lock_id: &LockId,
         ttl: Ttl,
-        cancel: Option<&CancelToken>,
+        call: &Call<'_>,
     ) -> Result<AcquireOutcome, LockError> {
-        self.bounded(cancel, |cancel| self.attempt(key, lock_id, ttl, cancel))
+        self.attempt(key, lock_id, ttl, &self.bounded(call)?)
     }
 
-    fn release(
-        &self,
-        lock_id: &LockId,
-        cancel: Option<&CancelToken>,
-    ) -> Result<ReleaseOutcome, LockError> {
-        self.bounded(cancel, |cancel| self.inner.backend.release(lock_id, cancel))
+    fn release(&self, lock_id: &LockId, call: &Call<'_>) -> Result<ReleaseOutcome, LockError> {
+        self.inner.backend.release(lock_id, &self.bounded(call)?)
     }
 
     fn extend(
         &self,
         lock_id: &LockId,
         ttl: Ttl,
-        cancel: Option<&CancelToken>,
+        call: &Call<'_>,
     ) -> Result<ExtendOutcome, LockError> {
-        self.bounded(cancel, |cancel| {
-            self.inner.backend.extend(lock_id, ttl, cancel)
-        })
+        self.inner
+            .backend
+            .extend(lock_id, ttl, &self.bounded(call)?)
     }
 
-    fn is_locked(&self, key: &Key, cancel: Option<&CancelToken>) -> Result<bool, LockError> {
-        let locked = self.bounded(cancel, |cancel| self.inner.backend.is_locked(key, cancel))?;
+    fn is_locked(&self, key: &Key, call: &Call<'_>) -> Result<bool, LockError> {
+        let locked = self.inner.backend.is_locked(key, &self.bounded(call)?)?;
         self.clean_up();
         Ok(locked)
     }
 
-    fn find(
-        &self,
-        by: LookupBy<'_>,
-        cancel: Option<&CancelToken>,
-    ) -> Result<Option<StoredLock>, LockError> {
-        self.bounded(cancel, |cancel| self.inner.backend.find(by, cancel))
+    fn find(&self, by: LookupBy<'_>, call: &Call<'_>) -> Result<Option<StoredLock>, LockError> {
+        self.inner.backend.find(by, &self.bounded(call)?)
     }
 
     fn capabilities(&self) -> Capabilities {
         self.inner.backend.capabilities()
     }
 
-    fn check(&self, cancel: Option<&CancelToken>) -> Result<Vec<String>, LockError> {
-        Ok(self.check_with(cancel)?.warnings)
+    fn check(&self, call: &Call<'_>) -> Result<Vec<String>, LockError> {
+        Ok(self.check_with(call)?.warnings)
     }
 
-    fn setup_schema(&self, cancel: Option<&CancelToken>) -> Result<(), LockError> {
-        self.bounded(cancel, |cancel| self.inner.backend.setup_schema(cancel))
+    fn setup_schema(&self, call: &Call<'_>) -> Result<(), LockError> {
+        self.inner.backend.setup_schema(&self.bounded(call)?)
     }
 
     fn watch(&self, key: &Key, freed: Arc<dyn Fn() + Send + Sync>) -> Option<Watch> {
@@ -596,10 +582,10 @@ impl Backend for Client {
         self.inner.backend.watch(key, freed)
     }
 
-    fn purge_expired(&self, limit: u32, cancel: Option<&CancelToken>) -> Result<u64, LockError> {
-        self.bounded(cancel, |cancel| {
-            self.inner.backend.purge_expired(limit, cancel)
-        })
+    fn purge_expired(&self, limit: u32, call: &Call<'_>) -> Result<u64, LockError> {
+        self.inner
+            .backend
+            .purge_expired(limit, &self.bounded(call)?)
     }
 }
 

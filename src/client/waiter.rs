@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::call::Call;
 use crate::callbacks::guarded;
-use crate::cancel::CancelToken;
 use crate::client::Client;
 use crate::error::LockError;
 use crate::guard::Guard;
@@ -95,8 +95,8 @@ impl Waiter {
     ) -> Result<Self, LockError> {
         client.refuse_inherited()?;
         let (key, checked) = (Key::new(key)?, options.checked()?);
-        let at = target(client, &key, options.cancel_token());
-        let mut wait = Wait::new(at, &checked, None)?;
+        let at = target(client, &key, Call::of(options));
+        let mut wait = Wait::new(at, &checked)?;
         let place = wait.join(at, Arc::new(Callback(wake)));
         Ok(Self::at(place, client, options, checked, wait))
     }
@@ -109,8 +109,8 @@ impl Waiter {
     ) -> Result<Turn, LockError> {
         client.refuse_inherited()?;
         let (key, checked) = (Key::new(key)?, options.checked()?);
-        let at = target(client, &key, options.cancel_token());
-        let mut wait = Wait::new(at, &checked, None)?;
+        let at = target(client, &key, Call::of(options));
+        let mut wait = Wait::new(at, &checked)?;
         let last = wait.last();
         match wait.enter(at, || Arc::new(Callback(wake)))? {
             Entered::Granted(granted) => client
@@ -155,13 +155,13 @@ impl Waiter {
             },
             WaitAction::SleepUntil(until) => WaiterStep::Sleep(left(until)),
             WaitAction::GiveUp(_) | WaitAction::Done => {
-                WaiterStep::GiveUp(wait.over(self.target(None)))
+                WaiterStep::GiveUp(wait.over(self.target(Call::new())))
             }
         }
     }
 
     /// Makes the attempt that [`next`](Self::next) calls for; `None` if that is none, or if it was not granted and the wait goes on.
-    /// `cancel` ends the attempt, and with it the wait.
+    /// A cancel of `call` ends the attempt, and with it the wait.
     ///
     /// It ends by the larger of the acquire timeout and the operation timeout, counted from when the wait began. A caller that was
     /// never first in line, and whose time is over, still gets one attempt of 30 ms.
@@ -170,21 +170,17 @@ impl Waiter {
     /// What the wait ends with, as [`Client::lock_with`]. If less than half of an operation timeout was left and the store did not
     /// answer in it: the trouble that others in line met, or `AcquisitionTimeout` if they were answered. `InvalidArgument` while
     /// another thread is in here.
-    pub fn try_lock(&self, cancel: Option<&CancelToken>) -> Result<Option<Guard>, LockError> {
+    pub fn try_lock(&self, call: &Call<'_>) -> Result<Option<Guard>, LockError> {
         self.client.refuse_inherited()?;
         let taken = self.wait.lock().take();
         let mut wait = taken.ok_or_else(under_way)?;
-        let tried = self.attempt(&mut wait, cancel);
+        let tried = self.attempt(&mut wait, call);
         *self.wait.lock() = Some(wait);
         tried
     }
 
-    fn attempt(
-        &self,
-        wait: &mut Wait,
-        cancel: Option<&CancelToken>,
-    ) -> Result<Option<Guard>, LockError> {
-        let at = self.target(cancel);
+    fn attempt(&self, wait: &mut Wait, call: &Call<'_>) -> Result<Option<Guard>, LockError> {
+        let at = self.target(*call);
         if let WaitAction::Try { .. } = wait.next(&self.place, WaiterEvent::Woken)
             && let Some(granted) = wait.attempt(at, Some(&self.place))
         {
@@ -211,8 +207,8 @@ impl Waiter {
         self.is_here() && self.place.standing().first
     }
 
-    fn target<'a>(&'a self, cancel: Option<&'a CancelToken>) -> Target<'a> {
-        target(&self.client, self.place.key(), cancel)
+    fn target<'a>(&'a self, call: Call<'a>) -> Target<'a> {
+        target(&self.client, self.place.key(), call)
     }
 
     /// False in a forked child, where the line's mutex may be locked for ever.
@@ -227,7 +223,7 @@ impl Drop for Waiter {
             return;
         }
         if let Some(mut wait) = self.wait.lock().take() {
-            wait.leave(self.target(None));
+            wait.leave(self.target(Call::new()));
         }
     }
 }
@@ -238,12 +234,8 @@ impl fmt::Debug for Waiter {
     }
 }
 
-fn target<'a>(client: &'a Client, key: &'a Key, cancel: Option<&'a CancelToken>) -> Target<'a> {
-    Target {
-        client,
-        key,
-        cancel,
-    }
+fn target<'a>(client: &'a Client, key: &'a Key, call: Call<'a>) -> Target<'a> {
+    Target { client, key, call }
 }
 
 fn under_way() -> LockError {

@@ -3,19 +3,17 @@
 #[cfg(all(test, not(loom), feature = "testkit"))]
 mod tests;
 
-use std::cell::Cell;
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::panic::{RefUnwindSafe, UnwindSafe};
-use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use crate::ahead::when_ahead;
 use crate::backend::{Absence, Backend, ExtendOutcome, ReleaseOutcome};
+use crate::call::Call;
 use crate::callbacks::{FailedRelease, guarded};
-use crate::cancel::{CancelToken, deadline_after, deadline_from};
+use crate::cancel::{Subscription, deadline_after};
 use crate::ending::InUse;
 use crate::error::{ErrorCode, LockError, LossReason};
 use crate::heartbeat;
@@ -33,8 +31,6 @@ use crate::wake::{Wake, WakeFd};
 
 /// How soon a heartbeat that could not be started is tried again.
 const START_AGAIN: Duration = Duration::from_millis(50);
-/// Two deadlines this close are the same one.
-const SAME: Duration = Duration::from_millis(10);
 
 /// A lock that is held: renewed in the background, released when dropped.
 ///
@@ -105,28 +101,6 @@ pub(crate) struct LateAcquire {
 pub(crate) struct Bounds {
     pub(crate) operation: Duration,
     pub(crate) dispose: Duration,
-    /// Whether the store was opened with the same operation timeout and keeps it by itself: then a token is not made for
-    /// nothing on the path of every lock.
-    pub(crate) kept_by_store: bool,
-}
-
-impl Bounds {
-    /// A token for a call at `now` that must end by `limit`, if the store would not end it by then.
-    pub(crate) fn token(
-        &self,
-        cancel: Option<&CancelToken>,
-        now: Instant,
-        limit: Instant,
-    ) -> Option<CancelToken> {
-        let same = self.kept_by_store && limit + SAME >= deadline_from(now, self.operation);
-        (!same).then(|| CancelToken::family(cancel, Some(limit)))
-    }
-
-    /// A token for a whole operation from now on, if the store would not end it in time by itself.
-    pub(crate) fn operation_token(&self, cancel: Option<&CancelToken>) -> Option<CancelToken> {
-        (!self.kept_by_store)
-            .then(|| CancelToken::family(cancel, Some(deadline_after(self.operation))))
-    }
 }
 
 impl Held {
@@ -159,6 +133,12 @@ impl Held {
             late.undo
                 .look_later(key, lock_id, late.ttl, late.refused_after);
         }
+    }
+
+    /// A cancel must end the wait for the guard's other calls too.
+    fn wake_on_cancel(self: &Arc<Self>, call: &Call<'_>) -> Option<Subscription> {
+        let token = call.token()?;
+        Some(token.subscribe(Arc::new(Nudge(Arc::clone(self)))))
     }
 
     /// Queues the lost callback if `report` asks for it.
@@ -338,39 +318,33 @@ impl Guard {
     /// `InvalidArgument` for a bad ttl; the store's trouble, after which the lease counts as the shorter of what it was and
     /// what was asked for.
     pub fn extend(&self, ttl: Duration) -> Result<ExtendOutcome, LockError> {
-        self.extend_with(ttl, None)
+        self.extend_with(ttl, &Call::new())
     }
 
-    /// As [`extend`](Self::extend), ended by `cancel`.
+    /// As [`extend`](Self::extend), within the bounds of `call`.
     ///
     /// # Errors
     /// As there, and `Aborted`.
-    pub fn extend_with(
-        &self,
-        ttl: Duration,
-        cancel: Option<&CancelToken>,
-    ) -> Result<ExtendOutcome, LockError> {
+    pub fn extend_with(&self, ttl: Duration, call: &Call<'_>) -> Result<ExtendOutcome, LockError> {
         self.refuse_inherited()?;
         let ttl = Ttl::new(ttl)?;
         let held = &self.held;
-        let limit = self.limit(held.bounds.operation, cancel);
-        // A cancel must end the wait for another extend too.
-        let _wake = cancel.map(|token| token.subscribe(Arc::new(Nudge(Arc::clone(held)))));
-        let (leave, report) = held.life.begin_extend(held.now(), ttl, cancel, limit);
+        let call = call.within(held.bounds.operation);
+        let _wake = held.wake_on_cancel(&call);
+        let (leave, report) = held.life.begin_extend(held.now(), ttl, &call);
         held.after_loss(report);
         match leave {
-            Leave::Send(ttl, token) => match heartbeat::extend(held, ttl, &token) {
-                // Not the caller but a release, or the loss of the lock, has ended it: there is nothing left to extend.
-                Err(e)
-                    if e.code() == ErrorCode::Aborted
-                        && !cancel.is_some_and(CancelToken::is_cancelled) =>
-                {
-                    Ok(ExtendOutcome::Absent(Absence::NotFound))
+            Leave::Send(ttl, token) => {
+                match heartbeat::extend(held, ttl, &call.cancelled_by(&token)) {
+                    // Not the caller but a release, or the loss of the lock, has ended it: there is nothing left to extend.
+                    Err(e) if e.code() == ErrorCode::Aborted && !call.is_cancelled() => {
+                        Ok(ExtendOutcome::Absent(Absence::NotFound))
+                    }
+                    answer => answer,
                 }
-                answer => answer,
-            },
+            }
             Leave::Absent => Ok(ExtendOutcome::Absent(Absence::NotFound)),
-            Leave::Stopped => Err(stopped(cancel).nothing_applied().for_key(&held.key)),
+            Leave::Stopped => Err(stopped(&call).nothing_applied().for_key(&held.key)),
         }
     }
 
@@ -401,59 +375,48 @@ impl Guard {
     /// # Errors
     /// The store's trouble. The lock may be held until its ttl passes.
     pub fn release(&self) -> Result<ReleaseOutcome, LockError> {
-        self.release_with(None)
+        self.release_with(&Call::new())
     }
 
-    /// As [`release`](Self::release), ended by `cancel`.
+    /// As [`release`](Self::release), within the bounds of `call`.
     ///
     /// # Errors
     /// As there, and `Aborted`.
-    pub fn release_with(&self, cancel: Option<&CancelToken>) -> Result<ReleaseOutcome, LockError> {
+    pub fn release_with(&self, call: &Call<'_>) -> Result<ReleaseOutcome, LockError> {
         self.refuse_inherited()?;
-        let limit = self.limit(self.held.bounds.operation, cancel);
-        let answer = self.release_until(cancel, limit)?;
+        let answer = self.release_within(&call.within(self.held.bounds.operation))?;
         Ok(answer.unwrap_or(ReleaseOutcome::Absent(Absence::NotFound)))
     }
 
     /// The store's answer; `None` if it has answered another release before.
-    fn release_until(
-        &self,
-        cancel: Option<&CancelToken>,
-        limit: Instant,
-    ) -> Result<Option<ReleaseOutcome>, LockError> {
+    fn release_within(&self, call: &Call<'_>) -> Result<Option<ReleaseOutcome>, LockError> {
         let held = &self.held;
-        if cancel.is_some_and(CancelToken::is_cancelled) {
-            return Err(stopped(cancel).nothing_applied().for_key(&held.key));
+        if call.is_cancelled() {
+            return Err(stopped(call).nothing_applied().for_key(&held.key));
         }
-        // A cancel must end the wait for the guard's other calls too.
-        let _wake = cancel.map(|token| token.subscribe(Arc::new(Nudge(Arc::clone(held)))));
-        match held.life.begin_release(cancel, limit) {
+        let _wake = held.wake_on_cancel(call);
+        match held.life.begin_release(call) {
             Turn::Send => {}
             Turn::Known => return Ok(None),
-            Turn::Stopped => return Err(stopped(cancel).nothing_applied().for_key(&held.key)),
+            Turn::Stopped => return Err(stopped(call).nothing_applied().for_key(&held.key)),
         }
         // Whatever happens in the store's code, the guard must not stay in the middle of a release.
         let unwound = Unwound(&held.life);
         held.runtime.timer.clear(self.ticket);
-        // The wait for the guard's other calls may have been long.
-        let narrower = held.bounds.token(cancel, Instant::now(), limit);
-        let send = || {
-            held.backend
-                .release(&held.granted.lock_id, narrower.as_ref().or(cancel))
+        // The next waiter of this client asks as soon as its request is sure to come after this one.
+        let called = OnceLock::new();
+        let call_next = || {
+            called.get_or_init(|| held.queue.releasing(&held.key));
         };
-        // Those of this client who wait for it need not hear of it from the store.
-        let (answer, called) = if held.queue.is_waited_for(&held.key) {
-            let called = Rc::new(Cell::new(None));
-            let (me, call) = (Arc::clone(held), Rc::clone(&called));
-            let hook = move || call.set(Some(me.queue.releasing(&me.key)));
-            (when_ahead(hook, send), called.get())
-        } else {
-            (send(), None)
-        };
+        let mut call = call.within(held.bounds.operation);
+        if held.queue.is_waited_for(&held.key) {
+            call = call.when_ordered(&call_next);
+        }
+        let answer = held.backend.release(&held.granted.lock_id, &call);
         std::mem::forget(unwound);
         held.life.end_release(answer.is_ok());
         held.watch_for_late_acquire();
-        held.queue.released(&held.key, called);
+        held.queue.released(&held.key, called.get().copied());
         answer.map(Some).map_err(|e| e.for_key(&held.key))
     }
 
@@ -465,15 +428,8 @@ impl Guard {
             let limit = *self
                 .dispose_by
                 .get_or_init(|| deadline_after(self.held.bounds.dispose));
-            let _ = guarded(|| self.release_until(None, limit));
+            let _ = guarded(|| self.release_within(&Call::new().with_deadline(limit)));
         }
-    }
-
-    fn limit(&self, timeout: Duration, cancel: Option<&CancelToken>) -> Instant {
-        let own = deadline_after(timeout);
-        cancel
-            .and_then(CancelToken::deadline)
-            .map_or(own, |l| l.min(own))
     }
 
     /// Whether this is a forked child's copy. Asked before any mutex is touched.
@@ -508,8 +464,8 @@ impl Wake for Nudge {
     }
 }
 
-fn stopped(cancel: Option<&CancelToken>) -> LockError {
-    if cancel.is_some_and(CancelToken::is_cancelled) {
+fn stopped(call: &Call<'_>) -> LockError {
+    if call.is_cancelled() {
         LockError::new(ErrorCode::Aborted, "the call was cancelled")
     } else {
         LockError::new(
@@ -546,7 +502,7 @@ impl Guard {
             Some(begun) => (*begun).max(deadline_after(LAST_CHANCE)),
             None => deadline_after(self.held.bounds.dispose),
         };
-        let answer = guarded(|| self.release_until(None, limit));
+        let answer = guarded(|| self.release_within(&Call::new().with_deadline(limit)));
         let error = match answer {
             Some(Ok(answer)) => return answer,
             Some(Err(error)) => error,

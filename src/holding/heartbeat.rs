@@ -1,11 +1,11 @@
 //! The thread of a guard: waits until a renewal is due, sends it, writes down what came of it.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::backend::{Absence, ExtendOutcome};
+use crate::call::Call;
 use crate::callbacks::guarded;
-use crate::cancel::CancelToken;
 use crate::error::LockError;
 use crate::guard::Held;
 use crate::lease::Ttl;
@@ -31,9 +31,11 @@ fn beat(held: &Arc<Held>) {
     while let Some((ttl, token)) = held.life.next_renewal() {
         // Half of what is left at the most: if this one is swallowed, there is time for another on a new connection.
         let half = held.remaining() / 2;
-        let bounded = CancelToken::family(Some(&token), Some(Instant::now() + half));
+        let call = Call::new()
+            .within(half.min(held.bounds.operation))
+            .cancelled_by(&token);
         // The outcome is the lifecycle's to judge; a failed renewal is not the end.
-        let _ = extend(held, ttl, &bounded);
+        let _ = extend(held, ttl, &call);
     }
 }
 
@@ -41,12 +43,12 @@ fn beat(held: &Arc<Held>) {
 pub(crate) fn extend(
     held: &Arc<Held>,
     ttl: Ttl,
-    token: &CancelToken,
+    call: &Call<'_>,
 ) -> Result<ExtendOutcome, LockError> {
     let sent = held.now();
     // Whatever happens in the store's code, no later extend or release may wait for this one.
     let unwound = Unwound { held, sent, ttl };
-    let answer = held.backend.extend(&held.granted.lock_id, ttl, Some(token));
+    let answer = held.backend.extend(&held.granted.lock_id, ttl, call);
     std::mem::forget(unwound);
     let how = match &answer {
         Ok(ExtendOutcome::Extended(at)) => Extension::Extended(*at),

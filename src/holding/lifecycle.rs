@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 pub(crate) use self::terms::{Effect, Extension, Lease, Leave, Pace, Ring, Turn};
 use self::terms::{InDoubt, believed_until};
+use crate::call::Call;
 use crate::cancel::CancelToken;
 use crate::error::LossReason;
 use crate::lease::Ttl;
@@ -202,14 +203,8 @@ impl Lifecycle {
         report
     }
 
-    /// Waits for the turn of a manual extend, at most until `limit` or until `cancel` (whose owner must wake us).
-    pub(crate) fn begin_extend(
-        &self,
-        now: Duration,
-        ttl: Ttl,
-        cancel: Option<&CancelToken>,
-        limit: Instant,
-    ) -> (Leave, bool) {
+    /// Waits for the turn of a manual extend, at most until `call` is over (a cancel must wake us).
+    pub(crate) fn begin_extend(&self, now: Duration, ttl: Ttl, call: &Call<'_>) -> (Leave, bool) {
         let mut state = self.state.lock();
         loop {
             if state.is_held() && now >= state.deadline {
@@ -219,15 +214,17 @@ impl Lifecycle {
             if !state.is_held() {
                 return (Leave::Absent, false);
             }
-            if cancel.is_some_and(CancelToken::is_cancelled) || Instant::now() >= limit {
+            if call.is_over() {
                 return (Leave::Stopped, false);
             }
             if state.extending.is_none() {
-                let token = CancelToken::family(cancel, Some(limit));
+                let token = call
+                    .token()
+                    .map_or_else(CancelToken::new, CancelToken::child);
                 state.extending = Some(token.clone());
                 return (Leave::Send(ttl, token), false);
             }
-            self.changed.wait_until(&mut state, Some(limit));
+            self.changed.wait_until(&mut state, call.deadline());
         }
     }
 
@@ -323,15 +320,14 @@ impl Lifecycle {
     }
 
     /// Waits for the turn of a release and brings the guard to rest: no renewal is in flight or to come, and no callback
-    /// starts, once this has answered. Waits at most until `limit` or until `cancel` (whose owner must wake us).
-    pub(crate) fn begin_release(&self, cancel: Option<&CancelToken>, limit: Instant) -> Turn {
-        let cancelled = || cancel.is_some_and(CancelToken::is_cancelled);
+    /// starts, once this has answered. Waits at most until `call` is over (a cancel must wake us).
+    pub(crate) fn begin_release(&self, call: &Call<'_>) -> Turn {
         let mut state = self.state.lock();
         while state.phase == Phase::Releasing {
-            if cancelled() || Instant::now() >= limit {
+            if call.is_over() {
                 return Turn::Stopped;
             }
-            self.changed.wait_until(&mut state, Some(limit));
+            self.changed.wait_until(&mut state, call.deadline());
         }
         if state.phase == Phase::Gone {
             return Turn::Known;
@@ -345,21 +341,22 @@ impl Lifecycle {
         }
         self.changed.notify_all();
         while state.beat != Beat::None || state.extending.is_some() {
-            if cancelled() || Instant::now() >= limit {
+            if call.is_over() {
                 state.phase = Phase::Unknown;
                 self.changed.notify_all();
                 return Turn::Stopped;
             }
-            self.changed.wait_until(&mut state, Some(limit));
+            self.changed.wait_until(&mut state, call.deadline());
         }
         // The clock is not read for nothing: every release comes by here.
         let mut patience = None;
         while matches!(state.report, Report::Running(thread) if thread != current_thread()) {
             let now = Instant::now();
-            let until = *patience.get_or_insert(limit.min(now + CALLBACK_PATIENCE));
-            if now >= until || cancelled() {
+            let until = *patience.get_or_insert(now + CALLBACK_PATIENCE);
+            if now >= until || call.is_over() {
                 break;
             }
+            let until = call.deadline().map_or(until, |end| end.min(until));
             self.changed.wait_until(&mut state, Some(until));
         }
         Turn::Send

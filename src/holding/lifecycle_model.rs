@@ -5,8 +5,9 @@
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use loom::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use crate::call::Call;
 use crate::lease::Ttl;
 use crate::lifecycle::{Extension, Lease, Leave, Lifecycle, Pace, Ring, Turn};
 
@@ -96,7 +97,7 @@ impl Watched {
     }
 
     fn release(&self) {
-        match self.life.begin_release(None, far()) {
+        match self.life.begin_release(&far()) {
             Turn::Send => {
                 self.resting.store(true, SeqCst);
                 assert!(
@@ -116,8 +117,8 @@ fn ttl() -> Ttl {
     Ttl::new(TTL).expect("a legal ttl")
 }
 
-fn far() -> Instant {
-    Instant::now() + Duration::from_secs(3600)
+fn far() -> Call<'static> {
+    Call::new().within(Duration::from_secs(3600))
 }
 
 fn spawn(watched: &Arc<Watched>, body: impl FnOnce(&Watched) + 'static) -> thread::JoinHandle<()> {
@@ -167,7 +168,7 @@ fn one_extend_is_in_flight_at_a_time() {
         let guard = Watched::new(Pace::Third);
         let beat = spawn(&guard, |g| g.beat(&Extension::Extended(1)));
         let manual = spawn(&guard, |g| {
-            if let (Leave::Send(ttl, _), _) = g.life.begin_extend(RENEWAL, ttl(), None, far()) {
+            if let (Leave::Send(ttl, _), _) = g.life.begin_extend(RENEWAL, ttl(), &far()) {
                 g.send();
                 let _ = g
                     .life
@@ -185,7 +186,7 @@ fn an_answer_after_the_deadline_revives_nothing() {
     loom::model(|| {
         let guard = Watched::new(Pace::Never);
         let extend = spawn(&guard, |g| {
-            if let (Leave::Send(ttl, _), _) = g.life.begin_extend(RENEWAL, ttl(), None, far()) {
+            if let (Leave::Send(ttl, _), _) = g.life.begin_extend(RENEWAL, ttl(), &far()) {
                 let how = Extension::Extended(1);
                 let effect = g.life.end_extend(TTL, RENEWAL, ttl, &how, TTL);
                 assert!(!effect.held, "the lease ended before the answer came");
@@ -207,7 +208,7 @@ fn one_of_two_releases_is_sent() {
         let other = spawn(&guard, Watched::release);
         guard.release();
         other.join().expect("the other release ends");
-        assert!(matches!(guard.life.begin_release(None, far()), Turn::Known));
+        assert!(matches!(guard.life.begin_release(&far()), Turn::Known));
     });
 }
 

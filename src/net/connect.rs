@@ -143,9 +143,7 @@ pub(super) fn unix(path: &Path, limits: &Limits<'_>) -> Result<Wire, LockError> 
         match socket.connect(&address) {
             Ok(()) => return Ok(Wire::new(socket, Waker::default())),
             Err(e) if super::is_not_yet(&e) => {
-                let again = deadline_after(QUEUE_FULL).min(limits.deadline());
-                let token = limits.cancel().cloned().unwrap_or_default();
-                token.sleep_until(Some(again));
+                limits.sleep_until(deadline_after(QUEUE_FULL));
             }
             Err(e) => return Err(failed(e)),
         }

@@ -123,7 +123,7 @@ impl Resolver {
         let answer = {
             // Subscribing may wake at once, so it comes before the ticket's mutex.
             let _subscription = limits
-                .cancel()
+                .token()
                 .map(|token| token.subscribe(Arc::clone(&ticket) as Arc<dyn Wake>));
             ticket.wait(limits)
         };

@@ -9,6 +9,7 @@ use socket2::{Domain, SockAddr, Type};
 
 use super::proxy::{Address, Mode, Proxy};
 use super::*;
+use crate::call::Call;
 use crate::cancel::CancelToken;
 use crate::error::ErrorCode;
 use crate::process::Owner;
@@ -27,11 +28,11 @@ fn directory() -> tempfile::TempDir {
 }
 
 fn within(timeout: Duration) -> Limits<'static> {
-    Limits::enter(Owner::current(), timeout, None).expect("time is left")
+    Limits::enter(Owner::current(), timeout, &Call::new()).expect("time is left")
 }
 
 fn cancellable(token: &CancelToken) -> Limits<'_> {
-    Limits::enter(Owner::current(), AMPLE, Some(token)).expect("time is left")
+    Limits::enter(Owner::current(), AMPLE, &Call::new().cancelled_by(token)).expect("time is left")
 }
 
 fn listener() -> (TcpListener, SocketAddr) {
@@ -331,7 +332,8 @@ fn a_wake_up_that_came_late_cancels_nobody_else() {
         // As left behind by a token that was cancelled just after its call.
         socket.wire.wake_for_test();
         let token = CancelToken::new();
-        let limits = Limits::enter(Owner::current(), SHORT, Some(&token)).expect("time is left");
+        let limits = Limits::enter(Owner::current(), SHORT, &Call::new().cancelled_by(&token))
+            .expect("time is left");
         let error = socket.read(&mut [0; 8], &limits).expect_err("a timeout");
         assert_eq!(error.code(), ErrorCode::NetworkTimeout);
     }

@@ -27,7 +27,7 @@ impl Wire {
 
     /// Makes what a wait with the limits' token needs, before anything is sent whose effect would then be unknown.
     pub(super) fn prepare(&mut self, limits: &Limits<'_>) -> Result<(), LockError> {
-        if limits.cancel().is_some() {
+        if limits.token().is_some() {
             self.waker.fd().map_err(|e| {
                 LockError::new(
                     ErrorCode::RateLimited,
@@ -120,7 +120,7 @@ pub(super) struct Waker(Option<Arc<WakeFd>>);
 impl Waker {
     /// Subscribes to the limits' token, if there is one.
     pub(super) fn watch(&mut self, limits: &Limits<'_>) -> io::Result<Watch<'_>> {
-        let Some(token) = limits.cancel() else {
+        let Some(token) = limits.token() else {
             return Ok(Watch(None));
         };
         let fd = self.fd()?;

@@ -4,7 +4,7 @@ mod backoff;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::cancel::CancelToken;
 use crate::error::LockError;
@@ -80,7 +80,7 @@ impl fmt::Debug for ReleaseError<'_> {
 /// How to wait for a lock and how to hold it. Cheap to clone and to reuse; nothing is checked before it is used.
 ///
 /// ```
-/// use std::time::Duration;
+/// use std::time::{Duration, Instant};
 /// use syncguard::LockOptions;
 ///
 /// let options = LockOptions::new()
@@ -101,6 +101,7 @@ pub struct LockOptions {
     max_hold: Option<Duration>,
     dispose_timeout: Option<Duration>,
     cancel: Option<CancelToken>,
+    deadline: Option<Instant>,
     on_lost: Option<OnLost>,
     on_release_error: Option<OnReleaseError>,
 }
@@ -183,6 +184,13 @@ impl LockOptions {
     /// Ends the wait when the token is cancelled. The guard does not keep it.
     pub fn cancel(mut self, token: &CancelToken) -> Self {
         self.cancel = Some(token.clone());
+        self
+    }
+
+    /// Ends the wait, and an attempt that is under way, by `deadline`. Default none: [`acquire_timeout`](Self::acquire_timeout)
+    /// and the operation timeout bound them. For a caller that must be done by a fixed time; the guard does not keep it.
+    pub fn deadline(mut self, deadline: Instant) -> Self {
+        self.deadline = Some(deadline);
         self
     }
 
@@ -273,6 +281,11 @@ impl LockOptions {
         self.cancel.as_ref()
     }
 
+    /// By when the caller must be done.
+    pub(crate) fn ends_by(&self) -> Option<Instant> {
+        self.deadline
+    }
+
     pub(crate) fn lost_callback(&self) -> Option<&OnLost> {
         self.on_lost.as_ref()
     }
@@ -294,6 +307,7 @@ impl fmt::Debug for LockOptions {
             .field("heartbeat", &self.heartbeat)
             .field("max_hold", &self.max_hold)
             .field("dispose_timeout", &self.dispose_timeout)
+            .field("deadline", &self.deadline)
             .finish_non_exhaustive()
     }
 }

@@ -37,8 +37,6 @@ struct Inner {
     cancelled: AtomicBool,
     state: Mutex<Subscribers>,
     changed: Condvar,
-    /// Calls given this token end by then, with `NetworkTimeout` and not `Aborted`.
-    limit: Option<Instant>,
     /// Keeps a child known to its parent.
     _parent: Option<Subscription>,
 }
@@ -52,59 +50,34 @@ struct Subscribers {
 impl CancelToken {
     /// A token that is not cancelled.
     pub fn new() -> Self {
-        Self::build(None, None)
+        Self {
+            inner: Arc::new(Inner {
+                cancelled: AtomicBool::new(false),
+                state: Mutex::new(Subscribers::default()),
+                changed: Condvar::new(),
+                _parent: None,
+            }),
+        }
     }
 
     /// A token that is cancelled with this one, and can be cancelled alone.
     #[must_use]
     pub fn child(&self) -> Self {
-        Self::family(Some(self), None)
-    }
-
-    /// A child that bounds each call it is given to by `timeout` from now: a bare verb answers
-    /// [`ErrorCode::NetworkTimeout`](crate::ErrorCode::NetworkTimeout) when it passes.
-    #[must_use]
-    pub fn with_timeout(&self, timeout: Duration) -> Self {
-        Self::family(Some(self), Some(deadline_after(timeout)))
-    }
-
-    /// A token under `parent`, if there is one, whose calls end by `limit`.
-    pub(crate) fn family(parent: Option<&Self>, limit: Option<Instant>) -> Self {
-        let Some(parent) = parent else {
-            return Self::build(limit, None);
-        };
-        let limit = match (parent.inner.limit, limit) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        };
         let inner = Arc::new_cyclic(|me: &Weak<Inner>| {
             let link: Arc<dyn Wake> = Arc::new(Link(me.clone()));
             Inner {
                 cancelled: AtomicBool::new(false),
                 state: Mutex::new(Subscribers::default()),
                 changed: Condvar::new(),
-                limit,
-                _parent: Some(parent.subscribe(link)),
+                _parent: Some(self.subscribe(link)),
             }
         });
         let child = Self { inner };
         // The parent may have been cancelled while the child was not yet whole and could not be reached.
-        if parent.is_cancelled() {
+        if self.is_cancelled() {
             child.cancel();
         }
         child
-    }
-
-    fn build(limit: Option<Instant>, parent: Option<Subscription>) -> Self {
-        Self {
-            inner: Arc::new(Inner {
-                cancelled: AtomicBool::new(false),
-                state: Mutex::new(Subscribers::default()),
-                changed: Condvar::new(),
-                limit,
-                _parent: parent,
-            }),
-        }
     }
 
     /// Cancels, for good, and wakes everybody who waits with this token or a child of it. From any thread, any number
@@ -116,13 +89,6 @@ impl CancelToken {
     /// Whether it was cancelled.
     pub fn is_cancelled(&self) -> bool {
         self.inner.cancelled.load(Ordering::Acquire)
-    }
-
-    /// By when the calls given this token must end; `None` if the token does not say. A store of your own ends its calls by then,
-    /// with [`ErrorCode::NetworkTimeout`](crate::ErrorCode::NetworkTimeout): the client gives it a token whose deadline is the
-    /// operation timeout's, the dispose timeout's in a drop, or the end of the wait.
-    pub fn deadline(&self) -> Option<Instant> {
-        self.inner.limit
     }
 
     /// Wakes `who` on cancel, until the subscription is dropped. Wakes at once if that has happened already.
@@ -271,15 +237,5 @@ mod tests {
         let parent = CancelToken::new();
         drop(parent.child());
         assert!(parent.inner.state.lock().list.is_empty());
-    }
-
-    #[test]
-    fn limits_narrow_and_never_overflow() {
-        let token = CancelToken::new()
-            .with_timeout(Duration::MAX)
-            .with_timeout(Duration::ZERO);
-        assert!(token.deadline().is_some_and(|l| l <= Instant::now()));
-        assert!(token.with_timeout(Duration::from_secs(5)).deadline() <= token.deadline());
-        assert!(!token.is_cancelled());
     }
 }

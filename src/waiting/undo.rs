@@ -4,6 +4,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use crate::backend::{Backend, ReleaseOutcome};
+use crate::call::Call;
 use crate::callbacks::{FailedRelease, guarded};
 use crate::ending::InUse;
 use crate::error::LockError;
@@ -143,8 +144,8 @@ impl Undo {
     fn work(&self) {
         while let Some(entry) = self.next() {
             // It ignores the caller's cancel: the caller is gone.
-            let token = self.bounds.operation_token(None);
-            let answer = guarded(|| self.backend.release(&entry.lock_id, token.as_ref()))
+            let call = Call::new().within(self.bounds.operation);
+            let answer = guarded(|| self.backend.release(&entry.lock_id, &call))
                 .unwrap_or_else(|| Err(LockError::internal("the store panicked during a release")));
             let over = self.runtime.timer.now() >= entry.until;
             match answer {

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::backend::AcquireOutcome;
-use crate::cancel::{Bell, CancelToken};
+use crate::call::Call;
+use crate::cancel::{Bell, deadline_from};
 use crate::client::Client;
 use crate::error::{ErrorCode, LockError};
 use crate::key::Key;
@@ -32,7 +33,7 @@ pub(crate) struct Granted {
 pub(crate) struct Target<'a> {
     pub(crate) client: &'a Client,
     pub(crate) key: &'a Key,
-    pub(crate) cancel: Option<&'a CancelToken>,
+    pub(crate) call: Call<'a>,
 }
 
 /// One wait for a lock: its policy, its attempts, and what they came to.
@@ -66,15 +67,11 @@ pub enum WaiterEvent {
 }
 
 impl Wait {
-    /// A wait that begins now. It ends by `limit` too, if there is one.
-    pub(crate) fn new(
-        at: Target<'_>,
-        checked: &Checked,
-        limit: Option<Instant>,
-    ) -> Result<Self, LockError> {
+    /// A wait that begins now. It ends by the call's deadline too, if there is one.
+    pub(crate) fn new(at: Target<'_>, checked: &Checked) -> Result<Self, LockError> {
         let operation = at.client.bounds().operation;
         Ok(Self {
-            policy: WaitPolicy::new(checked, operation, Instant::now(), limit),
+            policy: WaitPolicy::new(checked, operation, Instant::now(), at.call.deadline()),
             flight: Flight::new(at, checked.ttl)?,
             holder: None,
             trouble: None,
@@ -100,11 +97,12 @@ impl Wait {
             Entered::InLine(place) => place,
         };
         let bell = bell.unwrap_or_default();
-        let _subscription = at.cancel.map(|token| token.subscribe(bell.clone()));
+        let _subscription = at.call.token().map(|token| token.subscribe(bell.clone()));
         loop {
-            let event = match at.cancel {
-                Some(token) if token.is_cancelled() => WaiterEvent::Cancelled,
-                _ => WaiterEvent::Woken,
+            let event = if at.call.is_cancelled() {
+                WaiterEvent::Cancelled
+            } else {
+                WaiterEvent::Woken
             };
             match self.next(&place, event) {
                 WaitAction::SleepUntil(until) => bell.sleep_until(until),
@@ -306,7 +304,7 @@ pub(crate) struct Flight {
 
 impl Flight {
     pub(crate) fn new(at: Target<'_>, ttl: Ttl) -> Result<Self, LockError> {
-        if at.cancel.is_some_and(CancelToken::is_cancelled) {
+        if at.call.is_cancelled() {
             return Err(cancelled().nothing_applied().for_key(at.key));
         }
         Ok(Self {
@@ -337,14 +335,14 @@ impl Flight {
         if !self.in_doubt {
             self.sent = now;
         }
-        let narrower = at.client.bounds().token(at.cancel, start, limit);
-        let cancel = narrower.as_ref().or(at.cancel);
+        let operation = deadline_from(start, at.client.bounds().operation);
+        let call = at.call.with_deadline(limit.min(operation));
         // Until the store has answered, a panic of its code leaves the outcome unknown too.
         let doubt = Doubt { flight: self, at };
         let flight = &*doubt.flight;
         let answer = at
             .client
-            .attempt(at.key, &flight.lock_id, flight.ttl, cancel);
+            .attempt(at.key, &flight.lock_id, flight.ttl, &call);
         std::mem::forget(doubt);
         if let Err(error) = &answer {
             self.in_doubt |= error.may_have_applied();

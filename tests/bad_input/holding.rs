@@ -7,8 +7,8 @@ use std::sync::{Barrier, mpsc};
 use std::time::Instant;
 use support::stopwatch::{Stopwatch, worst_of_three};
 use support::{PATIENCE, eventually};
-use syncguard::CancelToken;
 use syncguard::testkit::{Fault, Verb};
+use syncguard::{Call, CancelToken};
 
 #[test]
 fn row_53_inside_an_async_runtime() {
@@ -218,14 +218,14 @@ fn row_55_a_cancel_ends_the_wait_of_a_release() {
         let (hung, token) = (CancelToken::new(), CancelToken::new());
         let first = std::thread::spawn({
             let (guard, hung) = (Arc::clone(&guard), hung.clone());
-            move || guard.release_with(Some(&hung))
+            move || guard.release_with(&Call::new().cancelled_by(&hung))
         });
         eventually("the release in flight", || {
             kit.store.calls(Verb::Release) == 1
         });
         let second = std::thread::spawn({
             let (guard, token) = (Arc::clone(&guard), token.clone());
-            move || guard.release_with(Some(&token))
+            move || guard.release_with(&Call::new().cancelled_by(&token))
         });
         // Long enough for it to wait, as a rule; the answer is the same if not.
         std::thread::sleep(Duration::from_millis(20));

@@ -6,7 +6,7 @@ use process::{Stage, WallClock, in_child, say, set_wall_clock, wait_child};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use support::{PATIENCE, eventually};
 use syncguard::testkit::{Fault, Verb};
-use syncguard::{LossReason, Ttl};
+use syncguard::{Call, LossReason, Ttl};
 
 #[test]
 fn row_49_a_forked_child() {
@@ -34,9 +34,10 @@ pub(super) fn fork_stage(dir: &Path) {
             c.lock("other").map(drop),
             c.try_lock("other").map(drop),
             c.with_lock("other", |_| ()),
-            c.is_locked(&key("k"), None).map(drop),
-            c.release(&id, None).map(drop),
-            c.extend(&id, Ttl::new(TTL).expect("a ttl"), None).map(drop),
+            c.is_locked(&key("k"), &Call::new()).map(drop),
+            c.release(&id, &Call::new()).map(drop),
+            c.extend(&id, Ttl::new(TTL).expect("a ttl"), &Call::new())
+                .map(drop),
             c.get_by_key("k").map(drop),
             c.check().map(drop),
             c.setup_schema(),

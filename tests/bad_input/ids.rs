@@ -2,7 +2,7 @@
 
 use super::*;
 use syncguard::testkit::Verb;
-use syncguard::{Absence, ExtendOutcome, LockId, ReleaseOutcome, Ttl};
+use syncguard::{Absence, Call, ExtendOutcome, LockId, ReleaseOutcome, Ttl};
 
 #[test]
 fn row_21_texts_that_are_no_lock_ids() {
@@ -42,11 +42,11 @@ fn row_22_an_id_that_holds_nothing() {
         let ttl = Ttl::new(TTL).expect("a ttl");
         for id in [&unknown, released.lock_id()] {
             assert_eq!(
-                client.release(id, None).expect("an answer"),
+                client.release(id, &Call::new()).expect("an answer"),
                 ReleaseOutcome::Absent(Absence::NotFound)
             );
             assert_eq!(
-                client.extend(id, ttl, None).expect("an answer"),
+                client.extend(id, ttl, &Call::new()).expect("an answer"),
                 ExtendOutcome::Absent(Absence::NotFound)
             );
             assert!(!client.owns(id.as_str()).expect("an answer"));

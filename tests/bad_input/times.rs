@@ -4,7 +4,7 @@ use super::*;
 use std::time::Instant;
 use support::{PATIENCE, eventually};
 use syncguard::testkit::{Fault, Verb};
-use syncguard::{Backoff, CancelToken, Jitter, Ttl};
+use syncguard::{Backoff, Call, CancelToken, Jitter, Ttl};
 
 fn bad_ttl(ttl: Duration) {
     refused(Ttl::new(ttl));
@@ -135,7 +135,7 @@ fn row_25_a_wait_without_end() {
     .expect("legal options");
     for endless in [Duration::MAX, Duration::from_millis(u64::MAX)] {
         let held = take(&client, "k");
-        let (other, token) = (client.clone(), CancelToken::new().with_timeout(endless));
+        let (other, token) = (client.clone(), CancelToken::new());
         let options = LockOptions::new()
             .acquire_timeout(endless)
             .max_hold(endless)
@@ -155,7 +155,7 @@ fn row_25_a_wait_without_end() {
     let lost = take(&client, "lost");
     let releaser = std::thread::spawn({
         let (client, id) = (client.clone(), *lost.lock_id());
-        move || client.release(&id, None).expect("an answer")
+        move || client.release(&id, &Call::new()).expect("an answer")
     });
     assert!(releaser.join().expect("no panic").is_released());
     assert!(!lost.extend(TTL).expect("an answer").is_extended());

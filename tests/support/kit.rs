@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use syncguard::testkit::{ManualClock, MemoryBackend};
-use syncguard::{Backend, Client, ClientOptions, Guard, Key, LockError, LockOptions};
+use syncguard::{Backend, Call, Client, ClientOptions, Guard, Key, LockError, LockOptions};
 
 /// How long a test waits for what must happen: far longer than it takes, for machines that are busy.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -50,7 +50,7 @@ impl Kit {
 
     pub fn is_locked(&self) -> bool {
         self.client
-            .is_locked(&Key::new("k").expect("a key"), None)
+            .is_locked(&Key::new("k").expect("a key"), &Call::new())
             .expect("an answer")
     }
 

@@ -2,8 +2,8 @@
 #![allow(dead_code)]
 
 use syncguard::{
-    AcquireOutcome, Backend, CancelToken, Capabilities, ExtendOutcome, Key, LockError, LockId,
-    LookupBy, ReleaseOutcome, StoredLock, Ttl,
+    AcquireOutcome, Backend, Call, Capabilities, ExtendOutcome, Key, LockError, LockId, LookupBy,
+    ReleaseOutcome, StoredLock, Ttl,
 };
 
 /// What was done.
@@ -48,46 +48,39 @@ impl<B: Backend, F: Fn(Done) + Send + Sync> Passing<B, F> {
     }
 }
 
-type Cancel<'a> = Option<&'a CancelToken>;
-
 impl<B: Backend, F: Fn(Done) + Send + Sync> Backend for Passing<B, F> {
     fn acquire(
         &self,
         key: &Key,
         id: &LockId,
         ttl: Ttl,
-        cancel: Cancel<'_>,
+        call: &Call<'_>,
     ) -> Result<AcquireOutcome, LockError> {
-        self.say(Done::Acquire, self.to.acquire(key, id, ttl, cancel))
+        self.say(Done::Acquire, self.to.acquire(key, id, ttl, call))
     }
 
-    fn check(&self, _: Cancel<'_>) -> Result<Vec<String>, LockError> {
+    fn check(&self, _: &Call<'_>) -> Result<Vec<String>, LockError> {
         Ok(self.warnings.clone())
     }
 
-    fn release(&self, id: &LockId, cancel: Cancel<'_>) -> Result<ReleaseOutcome, LockError> {
-        self.say(Done::Release, self.to.release(id, cancel))
+    fn release(&self, id: &LockId, call: &Call<'_>) -> Result<ReleaseOutcome, LockError> {
+        self.say(Done::Release, self.to.release(id, call))
     }
 
-    fn extend(
-        &self,
-        id: &LockId,
-        ttl: Ttl,
-        cancel: Cancel<'_>,
-    ) -> Result<ExtendOutcome, LockError> {
-        self.say(Done::Extend, self.to.extend(id, ttl, cancel))
+    fn extend(&self, id: &LockId, ttl: Ttl, call: &Call<'_>) -> Result<ExtendOutcome, LockError> {
+        self.say(Done::Extend, self.to.extend(id, ttl, call))
     }
 
-    fn is_locked(&self, key: &Key, cancel: Cancel<'_>) -> Result<bool, LockError> {
-        self.say(Done::IsLocked, self.to.is_locked(key, cancel))
+    fn is_locked(&self, key: &Key, call: &Call<'_>) -> Result<bool, LockError> {
+        self.say(Done::IsLocked, self.to.is_locked(key, call))
     }
 
-    fn find(&self, by: LookupBy<'_>, cancel: Cancel<'_>) -> Result<Option<StoredLock>, LockError> {
-        self.say(Done::Find, self.to.find(by, cancel))
+    fn find(&self, by: LookupBy<'_>, call: &Call<'_>) -> Result<Option<StoredLock>, LockError> {
+        self.say(Done::Find, self.to.find(by, call))
     }
 
-    fn purge_expired(&self, limit: u32, cancel: Cancel<'_>) -> Result<u64, LockError> {
-        self.say(Done::Purge, self.to.purge_expired(limit, cancel))
+    fn purge_expired(&self, limit: u32, call: &Call<'_>) -> Result<u64, LockError> {
+        self.say(Done::Purge, self.to.purge_expired(limit, call))
     }
 
     fn capabilities(&self) -> Capabilities {

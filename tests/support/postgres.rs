@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use syncguard::{
-    AcquireOutcome, Acquired, Backend, ClientOptions, Key, LockId, PostgresBackend, Ttl,
+    AcquireOutcome, Acquired, Backend, Call, ClientOptions, Key, LockId, PostgresBackend, Ttl,
 };
 
 /// Where the server's programs are: `PG_BIN`, or the distribution's.
@@ -717,14 +717,14 @@ pub fn set_up(server: &Server, schema: &str) -> PostgresBackend {
         .schema(schema)
         .operation_timeout(Duration::from_secs(60));
     let store = server.open(&options);
-    store.setup_schema(None).expect("set-up");
+    store.setup_schema(&Call::new()).expect("set-up");
     store
 }
 
 /// Takes a lock that nobody holds.
 pub fn take(store: &PostgresBackend, name: &str) -> Acquired {
     match store
-        .acquire(&key(name), &id(), ttl(60_000), None)
+        .acquire(&key(name), &id(), ttl(60_000), &Call::new())
         .expect("an answer")
     {
         AcquireOutcome::Acquired(grant) => grant,

@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-use syncguard::{Backend, ErrorCode, RedisBackend};
+use syncguard::{Backend, Call, ErrorCode, RedisBackend};
 
 use crate::verbs::{self, key};
 
@@ -70,7 +70,9 @@ fn a_cluster_that_sends_us_around_is_left() {
         let url = format!("redis+cluster://127.0.0.1:{}", node.port);
         let options = verbs::patient().key_prefix("{app}");
         let redis = RedisBackend::open(&url, &options).expect("a good URL");
-        let error = redis.is_locked(&key("k"), None).expect_err("no owner");
+        let error = redis
+            .is_locked(&key("k"), &Call::new())
+            .expect_err("no owner");
         assert_eq!(error.code(), ErrorCode::ServiceUnavailable, "{error}");
         assert!(!error.may_have_applied());
         let visits = node.visits.load(SeqCst);

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use syncguard::{
-    AcquireOutcome, Backend, Client, ClientOptions, ErrorCode, ExtendOutcome, LockError, LookupBy,
-    RedisBackend,
+    AcquireOutcome, Backend, Call, Client, ClientOptions, ErrorCode, ExtendOutcome, LockError,
+    LookupBy, RedisBackend,
 };
 
 use crate::server::RedisServer;
@@ -109,7 +109,7 @@ fn a_cluster_is_followed_wherever_it_moves() {
     // The seed is not the owner.
     let redis = open_cluster(&cluster_url(&nodes[..1]));
     let (k, held) = (key("k"), id());
-    let first = granted(redis.acquire(&k, &held, ttl(), None));
+    let first = granted(redis.acquire(&k, &held, ttl(), &Call::new()));
     assert_eq!(evals(&nodes[0]), (0, 1), "one request went astray");
     // From now on every verb is one request, to the owner.
     let before = evals(&nodes[1]);
@@ -118,21 +118,21 @@ fn a_cluster_is_followed_wherever_it_moves() {
     let connected = connections(&nodes[1]);
     for _ in 0..5 {
         let other = id();
-        assert!(redis.is_locked(&k, None).expect("a look"));
+        assert!(redis.is_locked(&k, &Call::new()).expect("a look"));
         assert!(
             redis
-                .find(LookupBy::LockId(&held), None)
+                .find(LookupBy::LockId(&held), &Call::new())
                 .expect("a look")
                 .is_some()
         );
-        let _ = granted(redis.acquire(&key("other"), &other, ttl(), None));
+        let _ = granted(redis.acquire(&key("other"), &other, ttl(), &Call::new()));
         assert!(matches!(
-            redis.extend(&held, ttl(), None),
+            redis.extend(&held, ttl(), &Call::new()),
             Ok(ExtendOutcome::Extended(_))
         ));
         assert!(
             redis
-                .release(&other, None)
+                .release(&other, &Call::new())
                 .expect("an answer")
                 .is_released()
         );
@@ -141,12 +141,21 @@ fn a_cluster_is_followed_wherever_it_moves() {
     assert_eq!(evals(&nodes[1]), (before.0 + 5 * 5 + 4, before.1));
     assert_eq!(connections(&nodes[1]), connected);
     assert_eq!(evals(&nodes[0]), (0, 1));
-    assert!(redis.check(None).expect("a good cluster").is_empty());
+    assert!(
+        redis
+            .check(&Call::new())
+            .expect("a good cluster")
+            .is_empty()
+    );
     // A seed that only check() has asked is followed too.
-    assert!(open_cluster(&cluster_url(&nodes[2..])).check(None).is_ok());
+    assert!(
+        open_cluster(&cluster_url(&nodes[2..]))
+            .check(&Call::new())
+            .is_ok()
+    );
 
     let late = id();
-    let _ = granted(redis.acquire(&key("late"), &late, ttl(), None));
+    let _ = granted(redis.acquire(&key("late"), &late, ttl(), &Call::new()));
     // The slot is on its way from the second node to the third.
     let ids: Vec<String> = nodes
         .iter()
@@ -160,7 +169,7 @@ fn a_cluster_is_followed_wherever_it_moves() {
     };
     let index = format!("{PREFIX}:id:{}", held.as_str());
     // All keys are still there: the old node serves them.
-    assert!(redis.is_locked(&k, None).expect("a look"));
+    assert!(redis.is_locked(&k, &Call::new()).expect("a look"));
     // The index has gone ahead: the lock must not be taken for missing.
     migrate(&index);
     let moving = |error: LockError| {
@@ -168,44 +177,60 @@ fn a_cluster_is_followed_wherever_it_moves() {
         assert!(error.message().contains("moving"), "{error}");
         assert!(!error.may_have_applied());
     };
-    moving(redis.release(&held, None).expect_err("in two places"));
-    moving(redis.extend(&held, ttl(), None).expect_err("in two places"));
     moving(
         redis
-            .find(LookupBy::LockId(&held), None)
+            .release(&held, &Call::new())
             .expect_err("in two places"),
     );
-    assert!(redis.is_locked(&k, None).expect("a look"));
+    moving(
+        redis
+            .extend(&held, ttl(), &Call::new())
+            .expect_err("in two places"),
+    );
+    moving(
+        redis
+            .find(LookupBy::LockId(&held), &Call::new())
+            .expect_err("in two places"),
+    );
+    assert!(redis.is_locked(&k, &Call::new()).expect("a look"));
     // The lock has followed: found where it is, by ASK.
     migrate("{app}:k");
-    assert!(redis.is_locked(&k, None).expect("a look"));
+    assert!(redis.is_locked(&k, &Call::new()).expect("a look"));
     assert!(matches!(
-        redis.extend(&held, ttl(), None),
+        redis.extend(&held, ttl(), &Call::new()),
         Ok(ExtendOutcome::Extended(_))
     ));
     let found = redis
-        .find(LookupBy::LockId(&held), None)
+        .find(LookupBy::LockId(&held), &Call::new())
         .expect("a look")
         .expect("held");
     assert_eq!(found.fence, first.fence);
-    assert!(!redis.is_locked(&key("free"), None).expect("a look"));
+    assert!(!redis.is_locked(&key("free"), &Call::new()).expect("a look"));
     // A grant needs three keys in one place, and its fence counter is still at the old one.
     moving(
         redis
-            .acquire(&k, &id(), ttl(), None)
+            .acquire(&k, &id(), ttl(), &Call::new())
             .expect_err("in two places"),
     );
     moving(
         redis
-            .acquire(&key("new"), &id(), ttl(), None)
+            .acquire(&key("new"), &id(), ttl(), &Call::new())
             .expect_err("in two places"),
     );
     // The other way round: the lock has gone ahead of its index.
     migrate("{app}:late");
-    moving(redis.release(&late, None).expect_err("in two places"));
-    moving(redis.extend(&late, ttl(), None).expect_err("in two places"));
-    assert!(redis.is_locked(&key("late"), None).expect("a look"));
-    assert!(redis.check(None).is_ok());
+    moving(
+        redis
+            .release(&late, &Call::new())
+            .expect_err("in two places"),
+    );
+    moving(
+        redis
+            .extend(&late, ttl(), &Call::new())
+            .expect_err("in two places"),
+    );
+    assert!(redis.is_locked(&key("late"), &Call::new()).expect("a look"));
+    assert!(redis.check(&Call::new()).is_ok());
 
     for name in nodes[1]
         .cli(&["CLUSTER", "GETKEYSINSLOT", SLOT, "100"])
@@ -217,12 +242,22 @@ fn a_cluster_is_followed_wherever_it_moves() {
         node.cli(&["CLUSTER", "SETSLOT", SLOT, "NODE", &ids[2]]);
     }
     // The move is complete: MOVED to the new owner, with the fences.
-    assert!(redis.release(&held, None).expect("an answer").is_released());
-    assert!(redis.release(&late, None).expect("an answer").is_released());
-    let second = granted(redis.acquire(&k, &id(), ttl(), None));
+    assert!(
+        redis
+            .release(&held, &Call::new())
+            .expect("an answer")
+            .is_released()
+    );
+    assert!(
+        redis
+            .release(&late, &Call::new())
+            .expect("an answer")
+            .is_released()
+    );
+    let second = granted(redis.acquire(&k, &id(), ttl(), &Call::new()));
     assert_eq!(second.fence.get(), first.fence.get() + 1);
     let before = evals(&nodes[1]);
-    assert!(redis.is_locked(&k, None).expect("a look"));
+    assert!(redis.is_locked(&k, &Call::new()).expect("a look"));
     assert_eq!(evals(&nodes[1]), before);
 }
 
@@ -270,14 +305,14 @@ fn no_two_hold_one_key_while_its_slot_moves() {
                         break;
                     }
                     let (at, id) = (n % KEYS, id());
-                    match redis.acquire(&key(&format!("k{at}")), &id, ttl(), None) {
+                    match redis.acquire(&key(&format!("k{at}")), &id, ttl(), &Call::new()) {
                         Ok(AcquireOutcome::Acquired(grant)) => {
                             assert!(!held[at].swap(true, SeqCst), "two holders");
                             let before = fences[at].swap(grant.fence.get(), SeqCst);
                             assert!(before < grant.fence.get(), "{before} {:?}", grant.fence);
                             grants.fetch_add(1, SeqCst);
                             held[at].store(false, SeqCst);
-                            eventually("a release", || match redis.release(&id, None) {
+                            eventually("a release", || match redis.release(&id, &Call::new()) {
                                 Ok(outcome) => {
                                     assert!(outcome.is_released(), "the lock was lost");
                                     true
@@ -322,7 +357,7 @@ fn a_node_that_dies_is_an_error_in_time_and_its_replica_is_found() {
     // The replica is not among the seeds.
     let redis = RedisBackend::open(&cluster_url(&nodes[..3]), &options).expect("a good URL");
     let (k, held) = (key("k"), id());
-    let first = granted(redis.acquire(&k, &held, ttl(), None));
+    let first = granted(redis.acquire(&k, &held, ttl(), &Call::new()));
     eventually("replication", || {
         nodes[1].cli(&["WAIT", "1", "1000"]).int() == 1
             && nodes[3].cli(&["CLUSTER", "COUNTKEYSINSLOT", SLOT]).int() == 3
@@ -331,7 +366,9 @@ fn a_node_that_dies_is_an_error_in_time_and_its_replica_is_found() {
     // Stopped, it costs the operation's time and no more.
     let paused = nodes[1].pause();
     let start = Instant::now();
-    let error = redis.extend(&held, ttl(), None).expect_err("stopped");
+    let error = redis
+        .extend(&held, ttl(), &Call::new())
+        .expect_err("stopped");
     assert_eq!(error.code(), ErrorCode::NetworkTimeout, "{error}");
     assert!(start.elapsed() < operation_timeout + Duration::from_secs(5));
     drop(paused);
@@ -342,7 +379,7 @@ fn a_node_that_dies_is_an_error_in_time_and_its_replica_is_found() {
     let mut quickest = None;
     eventually("the failover", || {
         let before = Instant::now();
-        let result = redis.extend(&held, ttl(), None);
+        let result = redis.extend(&held, ttl(), &Call::new());
         let time = before.elapsed();
         match result {
             Ok(ExtendOutcome::Extended(_)) => true,
@@ -356,19 +393,24 @@ fn a_node_that_dies_is_an_error_in_time_and_its_replica_is_found() {
     });
     assert!(quickest.is_none_or(|time| time < SLACK), "{quickest:?}");
     let stored = redis
-        .find(LookupBy::Key(&k), None)
+        .find(LookupBy::Key(&k), &Call::new())
         .expect("a look")
         .expect("held");
     assert_eq!(stored.fence, first.fence);
-    assert!(redis.release(&held, None).expect("an answer").is_released());
-    let second = granted(redis.acquire(&k, &id(), ttl(), None));
+    assert!(
+        redis
+            .release(&held, &Call::new())
+            .expect("an answer")
+            .is_released()
+    );
+    let second = granted(redis.acquire(&k, &id(), ttl(), &Call::new()));
     assert_eq!(second.fence.get(), 2);
 
     // The whole cluster dies.
     for node in &mut nodes {
         node.kill();
     }
-    let (time, error) = failing(|| redis.is_locked(&k, None));
+    let (time, error) = failing(|| redis.is_locked(&k, &Call::new()));
     assert_eq!(error.code(), ErrorCode::ServiceUnavailable, "{error}");
     assert!(
         error.message().contains("nodes of the Redis Cluster"),
@@ -406,36 +448,40 @@ fn a_cluster_needs_a_tag_a_cluster_and_few_rights() {
     user(&node, "~{app}:*", &[]);
     let as_bob = url.replace("://", "://bob:s3cret@");
     let error = open_cluster(&as_bob)
-        .is_locked(&key("k"), None)
+        .is_locked(&key("k"), &Call::new())
         .expect_err("no right to ASKING");
     assert_eq!(error.code(), ErrorCode::AuthFailed);
     assert!(error.message().contains("ASKING"), "{error}");
     user(&node, "~{app}:*", &["+asking"]);
     let bob = open_cluster(&as_bob);
     let held = id();
-    let _ = granted(bob.acquire(&key("k"), &held, ttl(), None));
+    let _ = granted(bob.acquire(&key("k"), &held, ttl(), &Call::new()));
     assert!(matches!(
-        bob.extend(&held, ttl(), None),
+        bob.extend(&held, ttl(), &Call::new()),
         Ok(ExtendOutcome::Extended(_))
     ));
-    assert!(bob.release(&held, None).expect("an answer").is_released());
+    assert!(
+        bob.release(&held, &Call::new())
+            .expect("an answer")
+            .is_released()
+    );
 
     // A server on its own is refused, whichever stands first: it shares no lock with the cluster.
     let single = RedisServer::start_tcp(&[]);
     let error = open_cluster(&cluster_url([&single]))
-        .is_locked(&key("k"), None)
+        .is_locked(&key("k"), &Call::new())
         .expect_err("no cluster");
     assert_eq!(error.code(), ErrorCode::InvalidArgument);
     assert!(error.message().contains("redis://"), "{error}");
     let both = open_cluster(&cluster_url([&single, &node]));
-    assert!(!both.is_locked(&key("k"), None).expect("a look"));
+    assert!(!both.is_locked(&key("k"), &Call::new()).expect("a look"));
 
     // A cluster that has lost a slot says so.
     node.cli(&["CLUSTER", "DELSLOTS", "0"]);
     eventually("the cluster's end", || {
         field(&node.cli(&["CLUSTER", "INFO"]).text(), "cluster_state") == "fail"
     });
-    let error = client.is_locked(&key("k"), None).expect_err("down");
+    let error = client.is_locked(&key("k"), &Call::new()).expect_err("down");
     assert_eq!(error.code(), ErrorCode::ServiceUnavailable);
     assert!(error.message().contains("down"), "{error}");
 }

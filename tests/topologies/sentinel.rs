@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use syncguard::{
-    AcquireOutcome, Backend, CancelToken, Client, ClientOptions, ErrorCode, LockOptions,
-    RedisBackend,
+    AcquireOutcome, Backend, Call, Client, ClientOptions, ErrorCode, LockOptions, RedisBackend,
 };
 use tempfile::TempDir;
 
@@ -148,17 +147,17 @@ fn after_a_failover_the_new_primary_is_found() {
     });
     let url = sentinel_url(&sentinels, "main");
     let redis = open(&url);
-    let first = granted(redis.acquire(&key("held"), &id(), ttl(), None));
+    let first = granted(redis.acquire(&key("held"), &id(), ttl(), &Call::new()));
     let (passed_on, _) = acquired_at_last(&redis, "k");
     assert!(
         redis
-            .release(&passed_on, None)
+            .release(&passed_on, &Call::new())
             .expect("an answer")
             .is_released()
     );
     // What is replicated survives. What is not may be lost, and is not asserted.
     eventually("replication", || {
-        redis.is_locked(&key("held"), None).expect("a look")
+        redis.is_locked(&key("held"), &Call::new()).expect("a look")
             && master.cli(&["WAIT", "1", "1000"]).int() == 1
             && replica.cli(&["GET", "syncguard:fence:syncguard:k"]) == Value::Text(b"1".to_vec())
             && replica.cli(&["EXISTS", "syncguard:held"]).int() == 1
@@ -167,7 +166,7 @@ fn after_a_failover_the_new_primary_is_found() {
     master.kill();
     give_up_after("500");
     // Nobody is there yet, unless the machine is so slow that the failover was faster.
-    if let Err(error) = redis.is_locked(&key("held"), None) {
+    if let Err(error) = redis.is_locked(&key("held"), &Call::new()) {
         assert_eq!(error.code(), ErrorCode::ServiceUnavailable, "{error}");
         assert!(!error.may_have_applied());
     }
@@ -185,8 +184,8 @@ fn after_a_failover_the_new_primary_is_found() {
         "master"
     );
     // The lock that was held is held still.
-    assert!(redis.is_locked(&key("held"), None).expect("a look"));
-    let again = redis.acquire(&key("held"), &first.lock_id, ttl(), None);
+    assert!(redis.is_locked(&key("held"), &Call::new()).expect("a look"));
+    let again = redis.acquire(&key("held"), &first.lock_id, ttl(), &Call::new());
     assert_eq!(granted(again), first);
 
     // The old primary comes back and takes itself for one until the sentinels tell it otherwise. Nobody asks it.
@@ -213,13 +212,13 @@ fn sentinels_that_do_not_help_are_passed_over() {
     let time = worst_of_three(|| {
         let redis = fresh(&url);
         let watch = Stopwatch::start();
-        let _ = granted(redis.acquire(&key("a"), &id(), ttl(), None));
+        let _ = granted(redis.acquire(&key("a"), &id(), ttl(), &Call::new()));
         let first = watch.stop();
         master.cli(&["CLIENT", "KILL", "TYPE", "normal"]);
         master.cli(&["DEL", "syncguard:a"]);
         let again = worst_of_three(|| {
             let watch = Stopwatch::start();
-            assert!(!redis.is_locked(&key("a"), None).expect("a look"));
+            assert!(!redis.is_locked(&key("a"), &Call::new()).expect("a look"));
             watch.stop()
         });
         assert!(again < first, "{again:?} after {first:?}");
@@ -229,7 +228,7 @@ fn sentinels_that_do_not_help_are_passed_over() {
 
     // All of them hang.
     let all: Vec<Resume> = sentinels[1..].iter().map(Sentinel::pause).collect();
-    let (time, error) = failing(|| fresh(&url).is_locked(&key("a"), None));
+    let (time, error) = failing(|| fresh(&url).is_locked(&key("a"), &Call::new()));
     assert_eq!(error.code(), ErrorCode::ServiceUnavailable, "{error}");
     assert!(error.message().contains("none of 3 sentinels"), "{error}");
     assert!(!error.may_have_applied());
@@ -241,7 +240,7 @@ fn sentinels_that_do_not_help_are_passed_over() {
         .operation_timeout(PATIENCE);
     let patient = |url: &str| RedisBackend::open(url, &options).expect("a good URL");
     let wrong = sentinel_url(&sentinels, "s3cret");
-    let (_, error) = failing(|| patient(&wrong).is_locked(&key("a"), None));
+    let (_, error) = failing(|| patient(&wrong).is_locked(&key("a"), &Call::new()));
     assert_eq!(error.code(), ErrorCode::InvalidArgument, "{error}");
     assert!(
         error.message().contains("name") && !error.message().contains("s3cret"),
@@ -250,15 +249,15 @@ fn sentinels_that_do_not_help_are_passed_over() {
 
     // One that is gone costs nothing.
     drop(sentinels.remove(0));
-    let _ = granted(patient(&url).acquire(&key("b"), &id(), ttl(), None));
+    let _ = granted(patient(&url).acquire(&key("b"), &id(), ttl(), &Call::new()));
     // With some that say no and some that say nothing there is still hope.
     let (_, error) =
-        failing(|| patient(&url.replace("/main", "/wrong")).is_locked(&key("a"), None));
+        failing(|| patient(&url.replace("/main", "/wrong")).is_locked(&key("a"), &Call::new()));
     assert_eq!(error.code(), ErrorCode::ServiceUnavailable, "{error}");
 
     // Not sentinels at all.
     let no_sentinel = format!("redis+sentinel://127.0.0.1:{}/main", master.port());
-    let (_, error) = failing(|| patient(&no_sentinel).is_locked(&key("a"), None));
+    let (_, error) = failing(|| patient(&no_sentinel).is_locked(&key("a"), &Call::new()));
     assert_eq!(error.code(), ErrorCode::InvalidArgument, "{error}");
     assert!(error.message().contains("sentinel"), "{error}");
 }
@@ -273,20 +272,20 @@ fn a_replica_is_not_a_primary_and_users_have_few_rights() {
     for (rights, missing) in [(&["+select"], "ROLE"), (&["+role"], "SELECT")] {
         user(&master, "~syncguard:*", rights);
         let error = bob("main/2?sentinel_password=guard")
-            .is_locked(&key("k"), None)
+            .is_locked(&key("k"), &Call::new())
             .expect_err(missing);
         assert_eq!(error.code(), ErrorCode::AuthFailed);
         assert!(error.message().contains(missing), "{error}");
     }
     user(&master, "~syncguard:*", &["+role", "+select"]);
     let watcher = bob("main/2?sentinel_user=watcher&sentinel_password=asks");
-    assert!(!watcher.is_locked(&key("k"), None).expect("a look"));
+    assert!(!watcher.is_locked(&key("k"), &Call::new()).expect("a look"));
     let redis = bob("main/2?sentinel_password=guard");
     let held = id();
-    let _ = granted(redis.acquire(&key("k"), &held, ttl(), None));
+    let _ = granted(redis.acquire(&key("k"), &held, ttl(), &Call::new()));
     assert!(
         !open(&master.tcp_url())
-            .is_locked(&key("k"), None)
+            .is_locked(&key("k"), &Call::new())
             .expect("a look")
     );
     for rest in [
@@ -295,7 +294,7 @@ fn a_replica_is_not_a_primary_and_users_have_few_rights() {
         "main?sentinel_user=x",
     ] {
         let error = bob(rest)
-            .is_locked(&key("k"), None)
+            .is_locked(&key("k"), &Call::new())
             .expect_err("not let in");
         assert_eq!(error.code(), ErrorCode::AuthFailed, "{rest}");
         assert!(error.message().contains("sentinel"), "{error}");
@@ -304,16 +303,23 @@ fn a_replica_is_not_a_primary_and_users_have_few_rights() {
     // It becomes a replica behind our back. Once a connection notices, nobody trusts it.
     let nobody = free_port().to_string();
     master.cli(&["REPLICAOF", "127.0.0.1", &nobody]);
-    let error = redis.release(&held, None).expect_err("a replica");
+    let error = redis.release(&held, &Call::new()).expect_err("a replica");
     assert_eq!(error.code(), ErrorCode::ServiceUnavailable, "{error}");
     for _ in 0..3 {
-        let error = redis.is_locked(&key("k"), None).expect_err("a replica");
+        let error = redis
+            .is_locked(&key("k"), &Call::new())
+            .expect_err("a replica");
         assert_eq!(error.code(), ErrorCode::ServiceUnavailable);
         assert!(error.message().contains("no primary"), "{error}");
         assert!(!error.may_have_applied());
     }
     master.cli(&["REPLICAOF", "NO", "ONE"]);
-    assert!(redis.release(&held, None).expect("an answer").is_released());
+    assert!(
+        redis
+            .release(&held, &Call::new())
+            .expect("an answer")
+            .is_released()
+    );
 }
 
 /// The sentinels may name another primary while the one before still serves and takes itself for one: a partition. From the
@@ -323,26 +329,26 @@ fn connections_to_a_primary_that_was_replaced_are_not_used_again() {
     let (old, new) = (RedisServer::start_tcp(&[]), RedisServer::start_tcp(&[]));
     let sentinel = [Sentinel::start(&old, "")];
     let redis = &open(&sentinel_url(&sentinel, "main"));
-    assert!(!redis.is_locked(&key("x"), None).expect("an answer"));
+    assert!(!redis.is_locked(&key("x"), &Call::new()).expect("an answer"));
     let paused = old.pause();
     std::thread::scope(|scope| {
         // Has the only connection, and its answer comes when the other one is known.
-        let slow = scope.spawn(|| redis.is_locked(&key("y"), None));
+        let slow = scope.spawn(|| redis.is_locked(&key("y"), &Call::new()));
         std::thread::sleep(Duration::from_millis(300));
         let port = new.port().to_string();
         sentinel[0].cli(&["SENTINEL", "REMOVE", "main"]);
         sentinel[0].cli(&["SENTINEL", "MONITOR", "main", "127.0.0.1", &port, "2"]);
         // On a machine that kept the other call waiting this one meets the server that stands still; then once more.
         eventually("a grant of the new primary", || {
-            let hasty = CancelToken::new().with_timeout(Duration::from_secs(2));
-            let grant = redis.acquire(&key("x"), &id(), verbs::ttl(600_000), Some(&hasty));
+            let hasty = Call::new().within(Duration::from_secs(2));
+            let grant = redis.acquire(&key("x"), &id(), verbs::ttl(600_000), &hasty);
             matches!(grant, Ok(AcquireOutcome::Acquired(_)))
-                || redis.is_locked(&key("x"), Some(&hasty)).unwrap_or(false)
+                || redis.is_locked(&key("x"), &hasty).unwrap_or(false)
         });
         drop(paused);
         let _ = slow.join().expect("no panic");
     });
     for _ in 0..4 {
-        assert!(redis.is_locked(&key("x"), None).expect("an answer"));
+        assert!(redis.is_locked(&key("x"), &Call::new()).expect("an answer"));
     }
 }

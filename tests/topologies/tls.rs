@@ -1,6 +1,6 @@
 //! Both under TLS.
 
-use syncguard::{Backend, ErrorCode, RedisBackend};
+use syncguard::{Backend, Call, ErrorCode, RedisBackend};
 
 use crate::cluster::cluster_url;
 use crate::sentinel::{Sentinel, sentinel_url};
@@ -26,14 +26,14 @@ fn sentinels_and_clusters_may_be_under_tls() {
     let options = tagged().tls_ca_file(master.dir().join("cert.pem"));
     let url = sentinel_url(&sentinels, "main").replace("redis+", "rediss+");
     let redis = RedisBackend::open(&url, &options).expect("a good URL");
-    let _ = granted(redis.acquire(&key("k"), &id(), ttl(), None));
+    let _ = granted(redis.acquire(&key("k"), &id(), ttl(), &Call::new()));
     // A certificate that nobody vouches for is refused from the sentinel already.
     let stranger = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]);
     let strange = master.dir().join("strange.pem");
     std::fs::write(&strange, stranger.expect("a certificate").cert.pem()).expect("written");
     let error = RedisBackend::open(&url, &tagged().tls_ca_file(&strange))
         .expect("a good URL")
-        .is_locked(&key("k"), None)
+        .is_locked(&key("k"), &Call::new())
         .expect_err("not trusted");
     assert_eq!(error.code(), ErrorCode::AuthFailed, "{error}");
     assert!(error.message().contains("sentinel"), "{error}");
@@ -52,6 +52,6 @@ fn sentinels_and_clusters_may_be_under_tls() {
     });
     let url = cluster_url(&nodes[..1]).replace("redis+", "rediss+");
     let redis = RedisBackend::open(&url, &options).expect("a good URL");
-    let _ = granted(redis.acquire(&key("k"), &id(), ttl(), None));
+    let _ = granted(redis.acquire(&key("k"), &id(), ttl(), &Call::new()));
     assert_eq!(nodes[1].cli(&["EXISTS", "{app}:k"]).int(), 1);
 }

@@ -4,7 +4,9 @@ use std::sync::{Arc, Barrier, mpsc};
 use std::time::{Duration, Instant};
 
 use crate::stopwatch::Stopwatch;
-use syncguard::{Backend, Client, ClientOptions, Guard, Key, LockId, LockOptions, LookupBy, Ttl};
+use syncguard::{
+    Backend, Call, Client, ClientOptions, Guard, Key, LockId, LockOptions, LookupBy, Ttl,
+};
 
 /// All that do not wait for a lock.
 pub const VERBS: &[&str] = &[
@@ -70,7 +72,7 @@ impl RustCalls {
             }));
         }
         // A connection that was good a moment ago.
-        while client.is_locked(&key(), None).is_err() {
+        while client.is_locked(&key(), &Call::new()).is_err() {
             assert!(Instant::now() < end, "it never works");
         }
         let options = LockOptions::new().acquire_timeout(Duration::from_millis(acquire_ms.into()));
@@ -135,15 +137,15 @@ fn make(
         }
         "with_lock" => drop(client.with_lock_and("k", options, |_| ())),
         "try_lock" => guard = client.try_lock_with("k", options).ok().flatten(),
-        "acquire" => drop(client.acquire(&key(), &id, ttl, None)),
-        "release" => drop(client.release(&id, None)),
-        "extend" => drop(client.extend(&id, ttl, None)),
-        "is_locked" => drop(client.is_locked(&key(), None)),
-        "find by key" => drop(client.find(LookupBy::Key(&key()), None)),
-        "find by id" => drop(client.find(LookupBy::LockId(&id), None)),
+        "acquire" => drop(client.acquire(&key(), &id, ttl, &Call::new())),
+        "release" => drop(client.release(&id, &Call::new())),
+        "extend" => drop(client.extend(&id, ttl, &Call::new())),
+        "is_locked" => drop(client.is_locked(&key(), &Call::new())),
+        "find by key" => drop(client.find(LookupBy::Key(&key()), &Call::new())),
+        "find by id" => drop(client.find(LookupBy::LockId(&id), &Call::new())),
         "check" => drop(client.check()),
         "setup_schema" => drop(client.setup_schema()),
-        "purge_expired" => drop(client.purge_expired(10, None)),
+        "purge_expired" => drop(client.purge_expired(10, &Call::new())),
         "guard.release" => drop(guard.as_ref().map(Guard::release)),
         "guard.extend" => drop(
             guard

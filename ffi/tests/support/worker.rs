@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use rust_syncguard::{Backend, Client};
+use rust_syncguard::{Backend, Call, Client};
 
 /// While one works a second does not start; when its lock is taken away it stops.
 pub fn stops_when_robbed(program: &Path, url: &str) {
@@ -22,7 +22,7 @@ pub fn stops_when_robbed(program: &Path, url: &str) {
     let client = Client::open(url).expect("a client");
     let found = client.get_by_key_raw("nightly-report").expect("a look");
     let lock_id = found.expect("the worker's lock").lock_id;
-    let _ = Backend::release(&client, &lock_id, None).expect("a release");
+    let _ = Backend::release(&client, &lock_id, &Call::new()).expect("a release");
     let status = ended(&mut long);
     assert_eq!(
         status.code(),

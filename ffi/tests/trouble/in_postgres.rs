@@ -2,7 +2,7 @@
 
 use super::postgres::{Bouncer, Server, wait_for};
 use super::*;
-use syncguard::{ClientOptions, ErrorCode, PostgresBackend};
+use syncguard::{Call, ClientOptions, ErrorCode, PostgresBackend};
 
 const LOCKS: &str = "key text PRIMARY KEY, lock_id text NOT NULL UNIQUE, expires_at_ms bigint NOT NULL, acquired_at_ms bigint NOT NULL, fence text NOT NULL, user_key text NOT NULL";
 const FENCES: &str = "fence_key text PRIMARY KEY, fence bigint NOT NULL DEFAULT 0, key_debug text";
@@ -96,7 +96,7 @@ fn row_36_wrong_password_no_permission_no_database() {
     // The postmaster reads the file in its own time.
     wait_for("the rules hold", || {
         let store = PostgresBackend::open(&server.url_of("scram"), &ClientOptions::new()).ok()?;
-        let error = syncguard::Backend::check(&store, None).err()?;
+        let error = syncguard::Backend::check(&store, &Call::new()).err()?;
         (error.code() == ErrorCode::AuthFailed).then_some(())
     });
     let as_scram = |password: &str| server.url_of(&format!("scram:{password}"));

@@ -3,6 +3,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::*;
+use crate::call::Call;
 use crate::cancel::CancelToken;
 use crate::process::Owner;
 
@@ -10,7 +11,7 @@ const AMPLE: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_millis(50);
 
 fn within(timeout: Duration) -> Limits<'static> {
-    Limits::enter(Owner::current(), timeout, None).expect("time is left")
+    Limits::enter(Owner::current(), timeout, &Call::new()).expect("time is left")
 }
 
 fn queued<C>(pool: &Pool<C>, rank: Rank, n: usize) {
@@ -131,7 +132,7 @@ fn a_cancel_ends_the_wait_of_its_caller_alone() {
     let token = CancelToken::new();
     thread::scope(|scope| {
         let cancelled = scope.spawn(|| {
-            let limits = Limits::enter(Owner::current(), AMPLE, Some(&token));
+            let limits = Limits::enter(Owner::current(), AMPLE, &Call::new().cancelled_by(&token));
             let slot = pool.slot(Rank::Ordinary, &limits.expect("time is left"));
             slot.map(drop).expect_err("a cancel")
         });
@@ -176,7 +177,11 @@ fn nothing_is_lost_in_a_crowd() {
                         1 => Duration::from_micros(50 + i * 7),
                         _ => AMPLE,
                     };
-                    let Ok(limits) = Limits::enter(Owner::current(), patience, Some(&token)) else {
+                    let Ok(limits) = Limits::enter(
+                        Owner::current(),
+                        patience,
+                        &Call::new().cancelled_by(&token),
+                    ) else {
                         continue;
                     };
                     if (i + round) % 3 == 2 {

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::{Bounds, Guard, Held};
 use crate::backend::{AcquireOutcome, Backend};
+use crate::call::Call;
 use crate::ending::InUse;
 use crate::error::ErrorCode;
 use crate::heartbeat;
@@ -24,7 +25,9 @@ fn granted(clock: &ManualClock, store: &MemoryBackend) -> Arc<Held> {
     let key = Key::new("k").expect("a legal key");
     let ttl = Ttl::new(TTL).expect("a legal ttl");
     let lock_id = LockId::random().expect("an id");
-    let answer = store.acquire(&key, &lock_id, ttl, None).expect("an answer");
+    let answer = store
+        .acquire(&key, &lock_id, ttl, &Call::new())
+        .expect("an answer");
     let AcquireOutcome::Acquired(granted) = answer else {
         panic!("the key is free");
     };
@@ -46,7 +49,6 @@ fn granted(clock: &ManualClock, store: &MemoryBackend) -> Arc<Held> {
         bounds: Bounds {
             operation: TTL,
             dispose: TTL,
-            kept_by_store: false,
         },
         runtime: Runtime::with_clock(Arc::new(clock.clone())),
         renewing: Arc::new(AtomicBool::new(true)),
@@ -80,7 +82,7 @@ fn a_renewal_that_ends_before_the_guard_is_made_is_followed_by_the_next() {
             store.once(Verb::Extend, fault);
         }
         let (ttl, token) = held.life.next_renewal().expect("the renewal that is due");
-        let answer = heartbeat::extend(&held, ttl, &token);
+        let answer = heartbeat::extend(&held, ttl, &Call::new().cancelled_by(&token));
         assert_eq!(answer.is_ok(), fault.is_none());
         assert!(heartbeat::start(&held), "no thread to be had");
 

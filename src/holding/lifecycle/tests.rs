@@ -1,8 +1,9 @@
 //! What an extend does to a lease, answer by answer. The interleavings are the model's.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::{Effect, Extension, Lease, Leave, Lifecycle, LossReason, Pace, Ring, believed_until};
+use crate::call::Call;
 use crate::lease::Ttl;
 
 /// What the store's clock shows when ours shows zero.
@@ -34,8 +35,8 @@ fn extend(life: &Lifecycle, now_ms: u64, ttl_ms: u64, how: &Extension) -> Effect
 }
 
 fn begin(life: &Lifecycle, now_ms: u64, ttl_ms: u64) {
-    let far = Instant::now() + Duration::from_secs(60);
-    let (leave, _) = life.begin_extend(at(now_ms), ttl(ttl_ms), None, far);
+    let call = Call::new().within(Duration::from_secs(60));
+    let (leave, _) = life.begin_extend(at(now_ms), ttl(ttl_ms), &call);
     assert!(matches!(leave, Leave::Send(..)));
 }
 

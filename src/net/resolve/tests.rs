@@ -2,6 +2,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use super::*;
+use crate::call::Call;
 use crate::cancel::CancelToken;
 use crate::process::Owner;
 
@@ -9,7 +10,7 @@ const AMPLE: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_millis(50);
 
 fn within(timeout: Duration) -> Limits<'static> {
-    Limits::enter(Owner::current(), timeout, None).expect("time is left")
+    Limits::enter(Owner::current(), timeout, &Call::new()).expect("time is left")
 }
 
 /// Names that begin with "hung" are not answered before the gate is opened.
@@ -143,7 +144,7 @@ fn a_cancel_ends_the_wait() {
     let token = CancelToken::new();
     thread::scope(|scope| {
         let asking = scope.spawn(|| {
-            let limits = Limits::enter(Owner::current(), AMPLE, Some(&token));
+            let limits = Limits::enter(Owner::current(), AMPLE, &Call::new().cancelled_by(&token));
             resolver
                 .resolve("hung", &limits.expect("time is left"))
                 .expect_err("a cancel")

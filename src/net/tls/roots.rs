@@ -81,7 +81,7 @@ impl Source {
         let reading = Reading::of(self, read)?;
         // Subscribing may wake at once, so it comes before the mutex.
         let _subscription = limits
-            .cancel()
+            .token()
             .map(|token| token.subscribe(Arc::clone(&reading) as Arc<dyn Wake>));
         match reading.wait(limits) {
             Some(Ok(roots)) => Ok(roots),
@@ -247,14 +247,15 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
+    use crate::call::Call;
     use crate::cancel::CancelToken;
     use crate::process::Owner;
 
     const AMPLE: Duration = Duration::from_secs(60);
     const SHORT: Duration = Duration::from_millis(100);
 
-    fn within(timeout: Duration, token: Option<&CancelToken>) -> Limits<'_> {
-        Limits::enter(Owner::current(), timeout, token).expect("time is left")
+    fn within<'a>(timeout: Duration, call: &Call<'a>) -> Limits<'a> {
+        Limits::enter(Owner::current(), timeout, call).expect("time is left")
     }
 
     #[test]
@@ -273,7 +274,9 @@ mod tests {
         };
         for _ in 0..3 {
             let begun = Instant::now();
-            let error = source.clone().roots_by(read(), &within(SHORT, None));
+            let error = source
+                .clone()
+                .roots_by(read(), &within(SHORT, &Call::new()));
             let error = error.expect_err("it hangs");
             assert_eq!(error.code(), ErrorCode::NetworkTimeout, "{error}");
             assert!(!error.may_have_applied() && begun.elapsed() < AMPLE / 2);
@@ -282,19 +285,23 @@ mod tests {
         let other = Source::File("/another".into());
         assert!(
             other
-                .roots_by(|_| Err("no".to_owned()), &within(AMPLE, None))
+                .roots_by(|_| Err("no".to_owned()), &within(AMPLE, &Call::new()))
                 .is_err()
         );
         // A cancel ends the wait of one caller; another one gets the answer.
         let token = CancelToken::new();
         std::thread::scope(|scope| {
             let cancelled = scope.spawn({
-                let (source, read, limits) = (source.clone(), read(), within(AMPLE, Some(&token)));
+                let (source, read, limits) = (
+                    source.clone(),
+                    read(),
+                    within(AMPLE, &Call::new().cancelled_by(&token)),
+                );
                 move || source.roots_by(read, &limits)
             });
             let patient = scope.spawn({
                 let (source, read) = (source.clone(), read());
-                move || source.roots_by(read, &within(AMPLE, None))
+                move || source.roots_by(read, &within(AMPLE, &Call::new()))
             });
             token.cancel();
             let error = cancelled.join().expect("no panic").expect_err("cancelled");

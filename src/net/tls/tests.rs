@@ -13,6 +13,7 @@ use rustls::{ServerConfig, ServerConnection, SupportedProtocolVersion};
 use sha2::{Digest, Sha256, Sha384};
 
 use super::*;
+use crate::call::Call;
 use crate::cancel::CancelToken;
 use crate::error::ErrorCode;
 use crate::net::{Endpoint, Socket};
@@ -22,7 +23,7 @@ const AMPLE: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_millis(150);
 
 fn within(timeout: Duration) -> Limits<'static> {
-    Limits::enter(Owner::current(), timeout, None).expect("time is left")
+    Limits::enter(Owner::current(), timeout, &Call::new()).expect("time is left")
 }
 
 /// An authority with its file, and certificates it signs.
@@ -361,7 +362,8 @@ fn a_handshake_that_is_cut_or_hangs_ends() {
     let mut socket = connect(move |_tcp| assert!(held.recv().is_err()));
     let token = CancelToken::new();
     let other = token.clone();
-    let limits = Limits::enter(Owner::current(), AMPLE, Some(&token)).expect("time is left");
+    let limits = Limits::enter(Owner::current(), AMPLE, &Call::new().cancelled_by(&token))
+        .expect("time is left");
     thread::spawn(move || {
         thread::sleep(Duration::from_millis(30));
         other.cancel();

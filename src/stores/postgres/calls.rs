@@ -8,7 +8,7 @@ use postgres_protocol::message::frontend;
 
 use super::connection::{Answer, Connection, Form, Mode};
 use super::error::garbled;
-use super::sql::Call;
+use super::sql::FunctionCall;
 use super::wire::{Param, Row, execute, prepare, statement, unsendable};
 use crate::error::{ErrorCode, LockError};
 use crate::limits::Limits;
@@ -30,7 +30,7 @@ impl Connection {
     pub(crate) fn call(
         &mut self,
         mode: Mode,
-        call: &Call,
+        call: &FunctionCall,
         params: &[Param<'_>],
         limits: &Limits<'_>,
     ) -> Result<Vec<Row>, LockError> {
@@ -48,7 +48,7 @@ impl Connection {
     /// recovery, not a second attempt.
     pub(crate) fn call_in_time(
         &mut self,
-        call: &Call,
+        call: &FunctionCall,
         params: &[Param<'_>],
         late: usize,
         limits: &Limits<'_>,
@@ -74,7 +74,7 @@ impl Connection {
     fn call_by_name(
         &mut self,
         mode: Mode,
-        call: &Call,
+        call: &FunctionCall,
         params: &[Param<'_>],
         limits: &Limits<'_>,
     ) -> Result<Option<Vec<Row>>, LockError> {
@@ -231,12 +231,13 @@ pub(crate) fn millis_left(limits: &Limits<'_>) -> Result<i32, LockError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::call::Call;
     use crate::process::Owner;
 
     #[test]
     fn the_server_gives_up_first_and_not_much_too_early() {
         for ms in [1, 7, 100, 800, 5_000, 3_600_000, u64::MAX / 2_000_000] {
-            let limits = Limits::enter(Owner::current(), Duration::from_millis(ms), None);
+            let limits = Limits::enter(Owner::current(), Duration::from_millis(ms), &Call::new());
             let limit = ServerLimit::of(&limits.expect("limits")).expect("time left");
             assert!(limit.ms >= 1 && limit.allows(limit.ms), "{limit:?}");
             let ours = i64::from(limit.ms) + i64::from(limit.margin_ms);

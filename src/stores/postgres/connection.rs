@@ -9,6 +9,7 @@ use postgres_protocol::message::frontend;
 use super::error::{Refusal, Stage, garbled, too_long};
 use super::startup::{CancelKey, Way};
 use super::wire::{Channel, Param, Row, statement, unsendable};
+use crate::call::Call;
 use crate::error::{ErrorCode, LockError};
 use crate::lease::random_bits;
 use crate::limits::Limits;
@@ -272,7 +273,7 @@ impl Connection {
         let owner = Owner::current();
         // Without a thread to spare the server's own time limit does it.
         let _ = threads::spawn("syncguard-cancel", move || {
-            if let Ok(limits) = Limits::enter(owner, CANCEL_WITHIN, None)
+            if let Ok(limits) = Limits::enter(owner, CANCEL_WITHIN, &Call::new())
                 && let Ok(mut socket) = way.connect(&limits)
                 && socket.write_all(&out, &limits).is_ok()
             {

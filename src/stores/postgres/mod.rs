@@ -22,7 +22,7 @@ use self::wire::{Param, Row};
 use crate::backend::{
     Absence, AcquireOutcome, Backend, Capabilities, ExtendOutcome, LookupBy, ReleaseOutcome, Watch,
 };
-use crate::cancel::CancelToken;
+use crate::call::Call;
 use crate::diagnostics::StoredLock;
 use crate::ear::{Ear, Freed, Wire};
 use crate::error::LockError;
@@ -42,10 +42,10 @@ use crate::process::Owner;
 /// bounded pool for its own time. The docs list the least grants.
 ///
 /// ```no_run
-/// use syncguard::{Backend, ClientOptions, PostgresBackend};
+/// use syncguard::{Backend, Call, ClientOptions, PostgresBackend};
 ///
 /// let store = PostgresBackend::open("postgres://app:secret@db.example/app?sslmode=verify-full", &ClientOptions::new())?;
-/// store.setup_schema(None)?;
+/// store.setup_schema(&Call::new())?;
 /// # Ok::<(), syncguard::LockError>(())
 /// ```
 pub struct PostgresBackend(Arc<Inner>, Ear);
@@ -108,8 +108,8 @@ impl PostgresBackend {
 }
 
 impl Inner {
-    fn limits<'a>(&self, cancel: Option<&'a CancelToken>) -> Result<Limits<'a>, LockError> {
-        Limits::enter(self.owner, self.operation_timeout, cancel)
+    fn limits<'a>(&self, call: &Call<'a>) -> Result<Limits<'a>, LockError> {
+        Limits::enter(self.owner, self.operation_timeout, call)
     }
 
     fn purge(&self, limit: u32, limits: &Limits<'_>) -> Result<u64, LockError> {
@@ -187,20 +187,16 @@ impl Backend for PostgresBackend {
         key: &Key,
         lock_id: &LockId,
         ttl: Ttl,
-        cancel: Option<&CancelToken>,
+        call: &Call<'_>,
     ) -> Result<AcquireOutcome, LockError> {
-        let limits = self.0.limits(cancel)?;
+        let limits = self.0.limits(call)?;
         self.0
             .acquire(key, lock_id, ttl, &limits)
             .map_err(|e| e.for_key(key))
     }
 
-    fn release(
-        &self,
-        lock_id: &LockId,
-        cancel: Option<&CancelToken>,
-    ) -> Result<ReleaseOutcome, LockError> {
-        let limits = self.0.limits(cancel)?;
+    fn release(&self, lock_id: &LockId, call: &Call<'_>) -> Result<ReleaseOutcome, LockError> {
+        let limits = self.0.limits(call)?;
         let rows = self
             .0
             .sessions
@@ -223,9 +219,9 @@ impl Backend for PostgresBackend {
         &self,
         lock_id: &LockId,
         ttl: Ttl,
-        cancel: Option<&CancelToken>,
+        call: &Call<'_>,
     ) -> Result<ExtendOutcome, LockError> {
-        let limits = self.0.limits(cancel)?;
+        let limits = self.0.limits(call)?;
         let record = self
             .0
             .sessions
@@ -244,17 +240,13 @@ impl Backend for PostgresBackend {
         })
     }
 
-    fn is_locked(&self, key: &Key, cancel: Option<&CancelToken>) -> Result<bool, LockError> {
-        let limits = self.0.limits(cancel)?;
+    fn is_locked(&self, key: &Key, call: &Call<'_>) -> Result<bool, LockError> {
+        let limits = self.0.limits(call)?;
         self.0.is_locked(key, &limits).map_err(|e| e.for_key(key))
     }
 
-    fn find(
-        &self,
-        by: LookupBy<'_>,
-        cancel: Option<&CancelToken>,
-    ) -> Result<Option<StoredLock>, LockError> {
-        let limits = self.0.limits(cancel)?;
+    fn find(&self, by: LookupBy<'_>, call: &Call<'_>) -> Result<Option<StoredLock>, LockError> {
+        let limits = self.0.limits(call)?;
         let Some((row, expires, now)) = self.0.read(by, &limits)? else {
             return Ok(None);
         };
@@ -286,8 +278,8 @@ impl Backend for PostgresBackend {
         self.1.watch(self.0.keys.lock(key).ok()?, freed)
     }
 
-    fn check(&self, cancel: Option<&CancelToken>) -> Result<Vec<String>, LockError> {
-        let limits = self.0.limits(cancel)?;
+    fn check(&self, call: &Call<'_>) -> Result<Vec<String>, LockError> {
+        let limits = self.0.limits(call)?;
         self.0
             .sessions
             .with(Rank::Ordinary, &limits, |connection, sql| {
@@ -295,8 +287,8 @@ impl Backend for PostgresBackend {
             })
     }
 
-    fn setup_schema(&self, cancel: Option<&CancelToken>) -> Result<(), LockError> {
-        let limits = self.0.limits(cancel)?;
+    fn setup_schema(&self, call: &Call<'_>) -> Result<(), LockError> {
+        let limits = self.0.limits(call)?;
         self.0
             .sessions
             .with(Rank::Ordinary, &limits, |connection, sql| {
@@ -304,8 +296,8 @@ impl Backend for PostgresBackend {
             })
     }
 
-    fn purge_expired(&self, limit: u32, cancel: Option<&CancelToken>) -> Result<u64, LockError> {
-        self.0.purge(limit, &self.0.limits(cancel)?)
+    fn purge_expired(&self, limit: u32, call: &Call<'_>) -> Result<u64, LockError> {
+        self.0.purge(limit, &self.0.limits(call)?)
     }
 }
 

@@ -46,7 +46,7 @@ pub(crate) const GREET: &str = concat!(
 
 /// A statement that is sent often. A session of our own knows it by its name.
 #[derive(Debug)]
-pub(crate) struct Call {
+pub(crate) struct FunctionCall {
     pub(crate) name: &'static str,
     pub(crate) text: String,
 }
@@ -55,13 +55,13 @@ pub(crate) struct Call {
 #[derive(Debug)]
 pub(crate) struct Sql {
     pub(crate) schema: String,
-    pub(crate) acquire: Call,
-    pub(crate) extend: Call,
-    pub(crate) release: Call,
+    pub(crate) acquire: FunctionCall,
+    pub(crate) extend: FunctionCall,
+    pub(crate) release: FunctionCall,
     /// The expiry and the server's time, and no more: the row's lock id proves ownership.
-    pub(crate) is_locked: Call,
-    pub(crate) by_key: Call,
-    pub(crate) by_id: Call,
+    pub(crate) is_locked: FunctionCall,
+    pub(crate) by_key: FunctionCall,
+    pub(crate) by_id: FunctionCall,
     pub(crate) purge: String,
     /// Listens for releases.
     pub(crate) listen: String,
@@ -195,15 +195,15 @@ impl Sql {
         );
         Self {
             schema: schema.to_owned(),
-            acquire: Call {
+            acquire: FunctionCall {
                 name: "syncguard_acquire",
                 text: functions[0].call(schema),
             },
-            extend: Call {
+            extend: FunctionCall {
                 name: "syncguard_extend",
                 text: functions[1].call(schema),
             },
-            release: Call {
+            release: FunctionCall {
                 name: "syncguard_release",
                 text: functions[2].call(schema),
             },
@@ -213,17 +213,17 @@ impl Sql {
                 waiting("lock", &channel)
             ),
             unwatch: format!("SELECT {}", waiting("unlock", &channel)),
-            is_locked: Call {
+            is_locked: FunctionCall {
                 name: "syncguard_is_locked",
                 text: format!(
                     "SELECT t.expires_at_ms, {NOW_MS} FROM {locks} t WHERE t.key OPERATOR(pg_catalog.=) $1"
                 ),
             },
-            by_key: Call {
+            by_key: FunctionCall {
                 name: "syncguard_by_key",
                 text: format!("{row} WHERE t.key OPERATOR(pg_catalog.=) $1"),
             },
-            by_id: Call {
+            by_id: FunctionCall {
                 name: "syncguard_by_id",
                 text: format!("{row} WHERE t.lock_id OPERATOR(pg_catalog.=) $1"),
             },

@@ -2,7 +2,6 @@
 
 use std::time::Instant;
 
-use crate::ahead::ahead;
 use crate::error::{ErrorCode, LockError};
 use crate::limits::Limits;
 use crate::net::{Endpoint, Socket};
@@ -191,8 +190,8 @@ impl Connection {
             return replies.pop().ok_or_else(error::unexpected);
         }
         self.send(&[command], limits)?;
-        // Redis answers in the order in which it was asked.
-        ahead();
+        // Redis serves requests in the order in which it gets them.
+        limits.ordered();
         let reply = self.receive(limits)?;
         self.end()?;
         Ok(reply)

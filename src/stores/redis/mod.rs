@@ -29,7 +29,7 @@ use self::watch::{CHANNEL, Subscription};
 use crate::backend::{
     Absence, AcquireOutcome, Backend, Capabilities, ExtendOutcome, LookupBy, ReleaseOutcome, Watch,
 };
-use crate::cancel::CancelToken;
+use crate::call::Call;
 use crate::diagnostics::StoredLock;
 use crate::ear::{Ear, Freed};
 use crate::error::LockError;
@@ -51,10 +51,10 @@ use crate::tls::{Tls, Verify};
 /// with `appendonly yes`, `appendfsync always`, `no-appendfsync-on-rewrite no` and `maxmemory-policy noeviction`; [`check`](Backend::check) warns otherwise.
 ///
 /// ```no_run
-/// use syncguard::{Backend, ClientOptions, RedisBackend};
+/// use syncguard::{Backend, Call, ClientOptions, RedisBackend};
 ///
 /// let redis = RedisBackend::open("redis://127.0.0.1/", &ClientOptions::new())?;
-/// for warning in redis.check(None)? {
+/// for warning in redis.check(&Call::new())? {
 ///     eprintln!("{warning}");
 /// }
 /// # Ok::<(), syncguard::LockError>(())
@@ -134,8 +134,8 @@ impl RedisBackend {
         })
     }
 
-    fn enter<'a>(&self, cancel: Option<&'a CancelToken>) -> Result<Limits<'a>, LockError> {
-        Limits::enter(self.owner, self.operation_timeout, cancel)
+    fn enter<'a>(&self, call: &Call<'a>) -> Result<Limits<'a>, LockError> {
+        Limits::enter(self.owner, self.operation_timeout, call)
     }
 
     fn run(
@@ -173,13 +173,9 @@ impl RedisBackend {
         }
     }
 
-    fn find_by_key(
-        &self,
-        key: &Key,
-        cancel: Option<&CancelToken>,
-    ) -> Result<Option<Vec<u8>>, LockError> {
+    fn find_by_key(&self, key: &Key, call: &Call<'_>) -> Result<Option<Vec<u8>>, LockError> {
         let lock = self.space.lock(key)?;
-        let limits = self.enter(cancel)?;
+        let limits = self.enter(call)?;
         self.run(
             Rank::Ordinary,
             &limits,
@@ -191,13 +187,9 @@ impl RedisBackend {
         .map_err(|e| e.for_key(key))
     }
 
-    fn find_by_id(
-        &self,
-        id: &LockId,
-        cancel: Option<&CancelToken>,
-    ) -> Result<Option<Vec<u8>>, LockError> {
+    fn find_by_id(&self, id: &LockId, call: &Call<'_>) -> Result<Option<Vec<u8>>, LockError> {
         let index = self.space.index(id)?;
-        let limits = self.enter(cancel)?;
+        let limits = self.enter(call)?;
         self.run(
             Rank::Ordinary,
             &limits,
@@ -215,12 +207,12 @@ impl Backend for RedisBackend {
         key: &Key,
         lock_id: &LockId,
         ttl: Ttl,
-        cancel: Option<&CancelToken>,
+        call: &Call<'_>,
     ) -> Result<AcquireOutcome, LockError> {
         let lock = self.space.lock(key)?;
         let fence = self.space.fence(&lock)?;
         let index = self.space.index(lock_id)?;
-        let limits = self.enter(cancel)?;
+        let limits = self.enter(call)?;
         let reply = self
             .run(
                 Rank::Ordinary,
@@ -265,13 +257,9 @@ impl Backend for RedisBackend {
         }
     }
 
-    fn release(
-        &self,
-        lock_id: &LockId,
-        cancel: Option<&CancelToken>,
-    ) -> Result<ReleaseOutcome, LockError> {
+    fn release(&self, lock_id: &LockId, call: &Call<'_>) -> Result<ReleaseOutcome, LockError> {
         let index = self.space.index(lock_id)?;
-        let limits = self.enter(cancel)?;
+        let limits = self.enter(call)?;
         let reply = self.run(
             Rank::Upkeep,
             &limits,
@@ -289,10 +277,10 @@ impl Backend for RedisBackend {
         &self,
         lock_id: &LockId,
         ttl: Ttl,
-        cancel: Option<&CancelToken>,
+        call: &Call<'_>,
     ) -> Result<ExtendOutcome, LockError> {
         let index = self.space.index(lock_id)?;
-        let limits = self.enter(cancel)?;
+        let limits = self.enter(call)?;
         let reply = self.run(
             Rank::Upkeep,
             &limits,
@@ -315,9 +303,9 @@ impl Backend for RedisBackend {
         }
     }
 
-    fn is_locked(&self, key: &Key, cancel: Option<&CancelToken>) -> Result<bool, LockError> {
+    fn is_locked(&self, key: &Key, call: &Call<'_>) -> Result<bool, LockError> {
         let lock = self.space.lock(key)?;
-        let limits = self.enter(cancel)?;
+        let limits = self.enter(call)?;
         self.run(
             Rank::Ordinary,
             &limits,
@@ -332,14 +320,10 @@ impl Backend for RedisBackend {
         .map_err(|e| e.for_key(key))
     }
 
-    fn find(
-        &self,
-        by: LookupBy<'_>,
-        cancel: Option<&CancelToken>,
-    ) -> Result<Option<StoredLock>, LockError> {
+    fn find(&self, by: LookupBy<'_>, call: &Call<'_>) -> Result<Option<StoredLock>, LockError> {
         let found = match by {
-            LookupBy::Key(key) => self.find_by_key(key, cancel)?,
-            LookupBy::LockId(id) => self.find_by_id(id, cancel)?,
+            LookupBy::Key(key) => self.find_by_key(key, call)?,
+            LookupBy::LockId(id) => self.find_by_id(id, call)?,
         };
         found.as_deref().map(value::parse).transpose()
     }
@@ -357,9 +341,9 @@ impl Backend for RedisBackend {
     /// Runs every command the scripts need, on a key nobody else uses and leaving nothing behind, and looks at the server's
     /// eviction and persistence. It needs the right to `INFO`, and `CONFIG GET` to see `appendfsync` and
     /// `no-appendfsync-on-rewrite`; without them it says so in a warning.
-    fn check(&self, cancel: Option<&CancelToken>) -> Result<Vec<String>, LockError> {
+    fn check(&self, call: &Call<'_>) -> Result<Vec<String>, LockError> {
         let index = self.space.index(&LockId::random()?)?;
-        let limits = self.enter(cancel)?;
+        let limits = self.enter(call)?;
         let rehearse = &self.scripts.rehearse;
         let replies = self.servers.exchange(
             Rank::Ordinary,

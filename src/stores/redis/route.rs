@@ -169,6 +169,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::call::Call;
     use crate::process::Owner;
 
     #[test]
@@ -193,8 +194,8 @@ mod tests {
 
     #[test]
     fn nobody_gets_all_the_time_but_the_last() {
-        let limits =
-            Limits::enter(Owner::current(), Duration::from_secs(60), None).expect("time is left");
+        let limits = Limits::enter(Owner::current(), Duration::from_secs(60), &Call::new())
+            .expect("time is left");
         let turn = |others| {
             let turn = share(&limits, others).expect("time is left");
             turn.left().expect("time is left")

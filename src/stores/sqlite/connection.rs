@@ -31,7 +31,7 @@ pub(super) struct Patience(Mutex<Option<(Instant, Option<CancelToken>)>>);
 
 impl Patience {
     fn begin(&self, limits: &Limits<'_>) {
-        *self.0.lock() = Some((limits.deadline(), limits.cancel().cloned()));
+        *self.0.lock() = Some((limits.deadline(), limits.token().cloned()));
     }
 
     fn end(&self) {

@@ -133,13 +133,15 @@ const DESCRIPTORS: usize = 8;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::call::Call;
     use crate::process::Owner;
     use rusqlite::ffi;
     use std::time::Duration;
 
     #[test]
     fn every_code_has_its_place() {
-        let limits = Limits::enter(Owner::current(), Duration::from_secs(5), None).expect("time");
+        let limits =
+            Limits::enter(Owner::current(), Duration::from_secs(5), &Call::new()).expect("time");
         for (sqlite, code) in [
             (ffi::SQLITE_IOERR, ErrorCode::ServiceUnavailable),
             (ffi::SQLITE_IOERR_FSYNC, ErrorCode::ServiceUnavailable),
@@ -169,8 +171,12 @@ mod tests {
     #[test]
     fn an_interrupt_by_cancel_is_aborted() {
         let token = crate::CancelToken::new();
-        let limits =
-            Limits::enter(Owner::current(), Duration::from_secs(5), Some(&token)).expect("time");
+        let limits = Limits::enter(
+            Owner::current(),
+            Duration::from_secs(5),
+            &Call::new().cancelled_by(&token),
+        )
+        .expect("time");
         token.cancel();
         let error = rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_INTERRUPT), None);
         assert_eq!(

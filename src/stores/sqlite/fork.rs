@@ -330,6 +330,7 @@ mod imp {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::call::Call;
     use crate::sqlite::connection::Handle;
     use crate::sqlite::url::Target;
     use std::time::Duration;
@@ -342,7 +343,7 @@ mod tests {
             mode: 0o600,
         };
         let owner = Owner::current();
-        let limits = Limits::enter(owner, Duration::from_secs(60), None).expect("time");
+        let limits = Limits::enter(owner, Duration::from_secs(60), &Call::new()).expect("time");
         let inside = Inside::enter(owner).expect("not forked");
         let open = || Handle::open(&target, &inside, &limits).expect("a connection");
         let (first, second) = (open(), open());

@@ -27,7 +27,7 @@ use self::watch::{Eye, Freed};
 use crate::backend::{
     Absence, AcquireOutcome, Backend, Capabilities, ExtendOutcome, LookupBy, ReleaseOutcome, Watch,
 };
-use crate::cancel::CancelToken;
+use crate::call::Call;
 use crate::diagnostics::StoredLock;
 use crate::error::LockError;
 use crate::key::Key;
@@ -92,11 +92,11 @@ impl Backend for SqliteBackend {
         key: &Key,
         lock_id: &LockId,
         ttl: Ttl,
-        cancel: Option<&CancelToken>,
+        call: &Call<'_>,
     ) -> Result<AcquireOutcome, LockError> {
         let name = self.keys.lock(key)?;
         let counter = self.keys.fence(&name)?;
-        self.write(Rank::Ordinary, cancel, |sqlite, now| {
+        self.write(Rank::Ordinary, call, |sqlite, now| {
             if let Some(Stored::Live(held)) =
                 self.find_one(sqlite, sql::BY_KEY, &name, Some(now))?
             {
@@ -158,12 +158,8 @@ impl Backend for SqliteBackend {
         })
     }
 
-    fn release(
-        &self,
-        lock_id: &LockId,
-        cancel: Option<&CancelToken>,
-    ) -> Result<ReleaseOutcome, LockError> {
-        self.write(Rank::Upkeep, cancel, |sqlite, now| {
+    fn release(&self, lock_id: &LockId, call: &Call<'_>) -> Result<ReleaseOutcome, LockError> {
+        self.write(Rank::Upkeep, call, |sqlite, now| {
             let held = match self.find_one(sqlite, sql::BY_ID, lock_id.as_str(), Some(now))? {
                 Some(Stored::Live(held)) if held.lock.lock_id == *lock_id => held,
                 other => return Ok(ReleaseOutcome::Absent(absence(&other))),
@@ -181,9 +177,9 @@ impl Backend for SqliteBackend {
         &self,
         lock_id: &LockId,
         ttl: Ttl,
-        cancel: Option<&CancelToken>,
+        call: &Call<'_>,
     ) -> Result<ExtendOutcome, LockError> {
-        self.write(Rank::Upkeep, cancel, |sqlite, now| {
+        self.write(Rank::Upkeep, call, |sqlite, now| {
             let held = match self.find_one(sqlite, sql::BY_ID, lock_id.as_str(), Some(now))? {
                 Some(Stored::Live(held)) if held.lock.lock_id == *lock_id => held,
                 other => return Ok(ExtendOutcome::Absent(absence(&other))),
@@ -208,20 +204,16 @@ impl Backend for SqliteBackend {
         })
     }
 
-    fn is_locked(&self, key: &Key, cancel: Option<&CancelToken>) -> Result<bool, LockError> {
+    fn is_locked(&self, key: &Key, call: &Call<'_>) -> Result<bool, LockError> {
         Ok(self
-            .read(sql::BY_KEY, &self.keys.lock(key)?, cancel)?
+            .read(sql::BY_KEY, &self.keys.lock(key)?, call)?
             .is_some())
     }
 
-    fn find(
-        &self,
-        by: LookupBy<'_>,
-        cancel: Option<&CancelToken>,
-    ) -> Result<Option<StoredLock>, LockError> {
+    fn find(&self, by: LookupBy<'_>, call: &Call<'_>) -> Result<Option<StoredLock>, LockError> {
         let found = match by {
-            LookupBy::Key(key) => self.read(sql::BY_KEY, &self.keys.lock(key)?, cancel)?,
-            LookupBy::LockId(id) => self.read(sql::BY_ID, id.as_str(), cancel)?,
+            LookupBy::Key(key) => self.read(sql::BY_KEY, &self.keys.lock(key)?, call)?,
+            LookupBy::LockId(id) => self.read(sql::BY_ID, id.as_str(), call)?,
         };
         Ok(found.map(|live| live.lock))
     }
@@ -235,24 +227,24 @@ impl Backend for SqliteBackend {
         self.eye.watch(freed)
     }
 
-    fn check(&self, cancel: Option<&CancelToken>) -> Result<Vec<String>, LockError> {
-        self.setup_schema(cancel)?;
+    fn check(&self, call: &Call<'_>) -> Result<Vec<String>, LockError> {
+        self.setup_schema(call)?;
         let target = self.pool.target();
         let mut found = files::warnings(target);
         found.extend(volume::warning(&target.path));
         Ok(found)
     }
 
-    fn setup_schema(&self, cancel: Option<&CancelToken>) -> Result<(), LockError> {
-        let limits = Limits::enter(self.owner, self.timeout, cancel)?;
+    fn setup_schema(&self, call: &Call<'_>) -> Result<(), LockError> {
+        let limits = Limits::enter(self.owner, self.timeout, call)?;
         // Creating takes the right to write also where there is nothing to create: a file that may only be read shows.
         self.with_connection(Rank::Ordinary, &limits, |handle| {
             handle.when_free(|| schema::create(&handle.sqlite))
         })
     }
 
-    fn purge_expired(&self, limit: u32, cancel: Option<&CancelToken>) -> Result<u64, LockError> {
-        self.write(Rank::Ordinary, cancel, |sqlite, now| {
+    fn purge_expired(&self, limit: u32, call: &Call<'_>) -> Result<u64, LockError> {
+        self.write(Rank::Ordinary, call, |sqlite, now| {
             let cut = now.boot_ms.saturating_sub(CLEANUP_GUARD_MS);
             let wall_cut = now.wall_ms.saturating_sub(CLEANUP_GUARD_MS);
             let gone = sqlite.execute(

@@ -96,6 +96,7 @@ impl Drop for Idle {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::call::Call;
     use crate::cancel::CancelToken;
     use crate::sqlite::url::beside;
     use std::time::Duration;
@@ -109,7 +110,8 @@ mod tests {
             mode: 0o600,
         };
         let pool = Pool::new(Owner::current(), target, 1);
-        let limits = Limits::enter(Owner::current(), Duration::from_secs(60), None).expect("time");
+        let limits =
+            Limits::enter(Owner::current(), Duration::from_secs(60), &Call::new()).expect("time");
         let inside = Inside::enter(Owner::current()).expect("not forked");
         let mut slot = pool.slot(Rank::Ordinary, &limits).expect("a slot");
         let handle = pool.take(&mut slot, &inside, &limits);
@@ -135,19 +137,20 @@ mod tests {
             mode: 0o600,
         };
         let pool = Pool::new(Owner::current(), target, 2);
-        let enter = |ms, token| {
-            Limits::enter(Owner::current(), Duration::from_millis(ms), token).expect("time")
+        let enter = |ms, call| {
+            Limits::enter(Owner::current(), Duration::from_millis(ms), call).expect("time")
         };
+        let token = CancelToken::new();
+        let (plain, cancellable) = (Call::new(), Call::new().cancelled_by(&token));
         let ordinary = |limits: &Limits<'_>| pool.slot(Rank::Ordinary, limits).map(drop);
-        let long = enter(60_000, None);
+        let long = enter(60_000, &plain);
         let slot = pool.slot(Rank::Ordinary, &long).expect("the only one");
-        let timed_out = ordinary(&enter(20, None)).expect_err("none left");
+        let timed_out = ordinary(&enter(20, &plain)).expect_err("none left");
         assert_eq!(timed_out.code(), ErrorCode::NetworkTimeout);
         assert!(!timed_out.may_have_applied());
         let kept = pool.slot(Rank::Upkeep, &long);
         kept.map(drop).expect("kept for renewals and releases");
-        let token = CancelToken::new();
-        let cancellable = enter(60_000, Some(&token));
+        let cancellable = enter(60_000, &cancellable);
         std::thread::scope(|scope| {
             let waits = scope.spawn(|| ordinary(&cancellable));
             let gets = scope.spawn(|| ordinary(&long));

@@ -9,7 +9,7 @@ use super::error::{self, Failure};
 use super::fork::Inside;
 use super::lease_end::Now;
 use super::sql::{self, Live, Stored};
-use crate::cancel::CancelToken;
+use crate::call::Call;
 use crate::clock;
 use crate::error::LockError;
 use crate::lease::{Fence, LockId};
@@ -60,10 +60,10 @@ impl SqliteBackend {
     pub(super) fn write<T>(
         &self,
         rank: Rank,
-        cancel: Option<&CancelToken>,
+        call: &Call<'_>,
         work: impl FnOnce(&Connection, &Now<'_>) -> Result<T, Failure>,
     ) -> Result<T, LockError> {
-        let limits = Limits::enter(self.owner, self.timeout, cancel)?;
+        let limits = Limits::enter(self.owner, self.timeout, call)?;
         self.with_connection(rank, &limits, |handle| {
             handle.begin()?;
             let sqlite = &handle.sqlite;
@@ -98,9 +98,9 @@ impl SqliteBackend {
         &self,
         statement: &str,
         argument: &str,
-        cancel: Option<&CancelToken>,
+        call: &Call<'_>,
     ) -> Result<Option<Live>, LockError> {
-        let limits = Limits::enter(self.owner, self.timeout, cancel)?;
+        let limits = Limits::enter(self.owner, self.timeout, call)?;
         self.with_connection(Rank::Ordinary, &limits, |handle| {
             handle.when_free(|| self.find_one(&handle.sqlite, statement, argument, None))
         })

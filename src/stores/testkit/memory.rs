@@ -3,13 +3,14 @@
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::ManualClock;
 use crate::backend::{
     Absence, AcquireOutcome, Backend, Capabilities, ExtendOutcome, LookupBy, ReleaseOutcome, Watch,
 };
-use crate::cancel::CancelToken;
+use crate::call::Call;
+use crate::cancel::deadline_after;
 use crate::clock::{BootClock, Clock, wall_ms};
 use crate::diagnostics::StoredLock;
 use crate::error::{ErrorCode, LockError};
@@ -187,11 +188,11 @@ impl MemoryBackend {
     fn call<T>(
         &self,
         verb: Verb,
-        cancel: Option<&CancelToken>,
+        call: &Call<'_>,
         absent: impl FnOnce() -> T,
         work: impl FnOnce(&mut State, i64) -> Result<T, LockError>,
     ) -> Result<T, LockError> {
-        let limits = Limits::enter(self.shared.owner, self.shared.timeout, cancel)?;
+        let limits = Limits::enter(self.shared.owner, self.shared.timeout, call)?;
         let fault = {
             let mut state = self.shared.state.lock();
             *state.calls.entry(verb).or_default() += 1;
@@ -208,11 +209,11 @@ impl MemoryBackend {
             Some(Fault::Panic) => std::panic::panic_any("injected by the test"),
             Some(Fault::DropReply) => lose_reply = true,
             Some(Fault::Delay(delay)) => {
-                wait(&limits, limits.deadline().min(Instant::now() + delay));
+                limits.sleep_until(deadline_after(delay));
                 limits.left().map_err(LockError::nothing_applied)?;
             }
             Some(Fault::Hang) => {
-                wait(&limits, limits.deadline());
+                limits.sleep_until(limits.deadline());
                 return Err(limits.overrun());
             }
         }
@@ -241,13 +242,6 @@ impl MemoryBackend {
     }
 }
 
-fn wait(limits: &Limits<'_>, until: Instant) {
-    match limits.cancel() {
-        Some(token) => token.sleep_until(Some(until)),
-        None => CancelToken::new().sleep_until(Some(until)),
-    }
-}
-
 impl State {
     fn remove(&mut self, key: &Key) {
         if let Some(lock) = self.locks.remove(key) {
@@ -269,11 +263,11 @@ impl Backend for MemoryBackend {
         key: &Key,
         lock_id: &LockId,
         ttl: Ttl,
-        cancel: Option<&CancelToken>,
+        call: &Call<'_>,
     ) -> Result<AcquireOutcome, LockError> {
         self.call(
             Verb::Acquire,
-            cancel,
+            call,
             || AcquireOutcome::Locked(None),
             |state, now| {
                 if let Some(held) = state
@@ -314,13 +308,9 @@ impl Backend for MemoryBackend {
         )
     }
 
-    fn release(
-        &self,
-        lock_id: &LockId,
-        cancel: Option<&CancelToken>,
-    ) -> Result<ReleaseOutcome, LockError> {
+    fn release(&self, lock_id: &LockId, call: &Call<'_>) -> Result<ReleaseOutcome, LockError> {
         let absent = || ReleaseOutcome::Absent(Absence::NotFound);
-        self.call(Verb::Release, cancel, absent, |state, now| {
+        self.call(Verb::Release, call, absent, |state, now| {
             let Some((key, lock)) = state.owned(lock_id) else {
                 return Ok(absent());
             };
@@ -340,10 +330,10 @@ impl Backend for MemoryBackend {
         &self,
         lock_id: &LockId,
         ttl: Ttl,
-        cancel: Option<&CancelToken>,
+        call: &Call<'_>,
     ) -> Result<ExtendOutcome, LockError> {
         let absent = || ExtendOutcome::Absent(Absence::NotFound);
-        self.call(Verb::Extend, cancel, absent, |state, now| {
+        self.call(Verb::Extend, call, absent, |state, now| {
             let Some((_, lock)) = state.owned(lock_id) else {
                 return Ok(absent());
             };
@@ -355,10 +345,10 @@ impl Backend for MemoryBackend {
         })
     }
 
-    fn is_locked(&self, key: &Key, cancel: Option<&CancelToken>) -> Result<bool, LockError> {
+    fn is_locked(&self, key: &Key, call: &Call<'_>) -> Result<bool, LockError> {
         self.call(
             Verb::IsLocked,
-            cancel,
+            call,
             || false,
             |state, now| {
                 Ok(state
@@ -369,14 +359,10 @@ impl Backend for MemoryBackend {
         )
     }
 
-    fn find(
-        &self,
-        by: LookupBy<'_>,
-        cancel: Option<&CancelToken>,
-    ) -> Result<Option<StoredLock>, LockError> {
+    fn find(&self, by: LookupBy<'_>, call: &Call<'_>) -> Result<Option<StoredLock>, LockError> {
         self.call(
             Verb::Lookup,
-            cancel,
+            call,
             || None,
             |state, now| {
                 let found = match by {
@@ -402,8 +388,8 @@ impl Backend for MemoryBackend {
         Some(Watch::new(Unwatch(Arc::clone(&self.shared), id)))
     }
 
-    fn purge_expired(&self, limit: u32, cancel: Option<&CancelToken>) -> Result<u64, LockError> {
-        Limits::enter(self.shared.owner, self.shared.timeout, cancel)?;
+    fn purge_expired(&self, limit: u32, call: &Call<'_>) -> Result<u64, LockError> {
+        Limits::enter(self.shared.owner, self.shared.timeout, call)?;
         let now = self.now_ms();
         let mut state = self.shared.state.lock();
         let dead = state

@@ -104,6 +104,16 @@ fn a_timeout_says_that_connecting_took_too_long() {
     for url in urls("127.0.0.1", port) {
         times_out(&*open(&url), &format!("127.0.0.1:{port}"), NO_CONNECTION);
     }
+    // The first host takes all of the time, and is named.
+    let url = format!("postgres://alice@127.0.0.1:{port},127.0.0.1:1/db?sslmode=disable");
+    let short = ClientOptions::new()
+        .operation_timeout(LIMIT)
+        .connect_timeout(PATIENCE);
+    times_out(
+        &*open_with(&url, &short),
+        &format!("127.0.0.1:{port}"),
+        NO_CONNECTION,
+    );
 }
 
 #[test]

@@ -391,7 +391,12 @@ impl Client {
             inner.queue.freed(&held.key);
             error.for_key(&held.key)
         })?;
-        if held.remaining().is_zero() && !inner.warned_of_loss.swap(true, Ordering::Relaxed) {
+        // With a ttl that is longer than any call the clock need not be read: this is on the path of every lock.
+        let longest = checked.acquire_timeout.max(inner.bounds.operation);
+        if checked.ttl.as_duration() / 2 < longest
+            && held.remaining().is_zero()
+            && !inner.warned_of_loss.swap(true, Ordering::Relaxed)
+        {
             self.warn(lost_when_granted(
                 checked.ttl,
                 held.now().saturating_sub(granted.sent),

@@ -10,7 +10,19 @@ use crate::process::Owner;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits<'a> {
     deadline: Instant,
+    /// How long what ends at the deadline may take in all. For messages.
+    allowed: Duration,
     cancel: Option<&'a CancelToken>,
+    /// For messages too.
+    step: Step<'a>,
+}
+
+/// What a call waits for. A server is named by its host and port, or by its socket's path.
+#[derive(Clone, Copy, Debug)]
+enum Step<'a> {
+    Store,
+    Connection(&'a str),
+    Answer(&'a str),
 }
 
 impl<'a> Limits<'a> {
@@ -26,20 +38,58 @@ impl<'a> Limits<'a> {
             return Err(LockError::forked());
         }
         let own = deadline_after(timeout);
-        let deadline = cancel
-            .and_then(CancelToken::deadline)
-            .map_or(own, |limit| limit.min(own));
-        let limits = Self { deadline, cancel };
+        let (deadline, allowed) = match cancel.and_then(CancelToken::deadline) {
+            Some(limit) if limit < own => (limit, limit.saturating_duration_since(Instant::now())),
+            _ => (own, timeout),
+        };
+        let limits = Self {
+            deadline,
+            allowed,
+            cancel,
+            step: Step::Store,
+        };
         limits.left().map_err(LockError::nothing_applied)?;
         Ok(limits)
     }
 
     /// The same call, in a step of its own that lasts at most `timeout`.
     pub(crate) fn within(self, timeout: Duration) -> Self {
+        let end = deadline_after(timeout);
+        if self.deadline <= end {
+            return self;
+        }
         Self {
-            deadline: self.deadline.min(deadline_after(timeout)),
+            deadline: end,
+            allowed: timeout,
             ..self
         }
+    }
+
+    /// The same call, while it connects to `server`.
+    pub(crate) fn connecting_to<'b>(&self, server: &'b str) -> Limits<'b>
+    where
+        'a: 'b,
+    {
+        Limits {
+            step: Step::Connection(server),
+            ..*self
+        }
+    }
+
+    /// The same call, while it talks to `server`, to which it is connected.
+    pub(crate) fn talking_to<'b>(&self, server: &'b str) -> Limits<'b>
+    where
+        'a: 'b,
+    {
+        Limits {
+            step: Step::Answer(server),
+            ..*self
+        }
+    }
+
+    /// The limit, for messages: "200 ms". It counts from the beginning of the call, or of the step that has a limit of its own.
+    pub(crate) fn allowed(&self) -> String {
+        format!("{} ms", self.allowed.as_nanos().div_ceil(1_000_000).max(1))
     }
 
     pub(crate) fn deadline(&self) -> Instant {
@@ -70,12 +120,18 @@ impl<'a> Limits<'a> {
     /// Why the call ended without an answer. Its effect is unknown unless the caller knows better.
     pub(crate) fn overrun(&self) -> LockError {
         if self.is_cancelled() {
-            LockError::new(ErrorCode::Aborted, "the call was cancelled")
-        } else {
-            LockError::new(
-                ErrorCode::NetworkTimeout,
-                "the store did not answer within the operation's time",
-            )
+            return LockError::new(ErrorCode::Aborted, "the call was cancelled");
         }
+        let allowed = self.allowed();
+        let text = match self.step {
+            Step::Store => format!("the store did not answer within the limit of {allowed}"),
+            Step::Connection(server) => {
+                format!("no connection to {server} was made within the limit of {allowed}")
+            }
+            Step::Answer(server) => {
+                format!("{server} is connected but did not answer within the limit of {allowed}")
+            }
+        };
+        LockError::new(ErrorCode::NetworkTimeout, text)
     }
 }

@@ -255,7 +255,12 @@ impl<'a> Wait<'a> {
             Some(Failure::Trouble(error)) => error,
             other => {
                 let holder = other.and_then(|f| if let Failure::Locked(holder) = f { holder } else { None });
-                let text = format!("the lock was held by somebody else for the whole wait (attempts: {attempts}, in {} ms)", waited.as_millis());
+                let why = if holder.as_ref().is_some_and(|holder| self.flight.client.is_own(holder)) {
+                    "this thread itself took the lock and has not released it; locks are not re-entrant"
+                } else {
+                    "the lock was held by somebody else for the whole wait"
+                };
+                let text = format!("{why} (attempts: {attempts}, in {} ms)", waited.as_millis());
                 LockError::new(ErrorCode::AcquisitionTimeout, text).held_by(holder).nothing_applied()
             }
         }

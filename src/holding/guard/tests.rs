@@ -53,6 +53,7 @@ fn granted(clock: &ManualClock, store: &MemoryBackend) -> Arc<Held> {
         on_lost: None,
         on_release_error: None,
         owner: Owner::current(),
+        thread: crate::threads::number(),
     })
 }
 

@@ -12,7 +12,7 @@ TOOLS := redis-server:redis-server pgbouncer:pgbouncer pg_ctlcluster:postgresql 
 -include ffi/ffi.mk
 -include benches/bench.mk
 
-.PHONY: help rust demo test compat msrv versions versions-fetch vectors lint deny audit unit model bench-check overshoot torture torture-c \
+.PHONY: help rust repository demo test compat msrv versions versions-fetch vectors lint deny audit unit model bench-check overshoot torture torture-c \
         go-race go-oldest targets deps
 .DEFAULT_GOAL := demo
 
@@ -28,7 +28,11 @@ demo: rust ## runs the example: eight seconds, after a minute or two of compilin
 	@echo "building the example; the first time takes a minute or two"
 	$(CARGO) run --features sqlite --example quickstart
 
-test: rust deps lint unit model bench-check ## runs everything that must pass, on servers of its own
+test: repository rust deps lint unit model bench-check ## runs everything that must pass, on servers of its own
+
+# The packaged crate has only the tests that need no server.
+repository:
+	@[ -e ffi/Cargo.toml ] || { echo "this is the packaged crate; its tests run with: cargo test --all-features" >&2; exit 1; }
 
 # A small program beside every common user of SQLite: versions that go together are found, and compile. `make test` resolves
 # all of them and compiles those at the ends of the range.

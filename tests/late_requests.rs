@@ -331,10 +331,10 @@ fn an_acquire_whose_commit_outlasts_its_time_is_undone() {
     server.sql("CREATE ROLE waits LOGIN SUPERUSER; ALTER ROLE waits SET synchronous_commit = on");
     let options = patient().schema("s");
     let client = Client::open_with(&server.url_of("waits"), &options).expect("a good URL");
-    let token = CancelToken::new().with_timeout(Duration::from_secs(2));
+    let deadline = Instant::now() + Duration::from_secs(2);
     let lease = LockOptions::new()
         .ttl(Duration::from_secs(600))
-        .cancel(&token);
+        .deadline(deadline);
     let stopped = std::thread::scope(|scope| {
         let call = scope.spawn(|| client.try_lock_with("k", &lease).map(drop));
         // The server has met the request in time, and waits for a standby that it does not have.
@@ -352,6 +352,6 @@ fn an_acquire_whose_commit_outlasts_its_time_is_undone() {
     drop(stopped);
     eventually("the end of the lock", || {
         let over = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
-        server.sql(over).trim() == "0" && !near.is_locked(&key("k"), None).expect("a look")
+        server.sql(over).trim() == "0" && !near.is_locked(&key("k"), &Call::new()).expect("a look")
     });
 }

@@ -150,6 +150,53 @@ fn passwords() {
     }
 }
 
+#[test]
+fn a_role_that_does_not_exist_is_not_said_to_have_a_wrong_password() {
+    let server = Server::start(&[]);
+    server.sql("CREATE ROLE closed NOLOGIN");
+    let mut hba = "local all all trust\nhost all postgres,closed 127.0.0.1/32 trust\n".to_owned();
+    for method in ["scram-sha-256", "md5", "password", "trust", "reject"] {
+        hba += &format!("host all ghost_{method} 127.0.0.1/32 {method}\n");
+    }
+    std::fs::write(server.data().join("pg_hba.conf"), hba).expect("the rules");
+    server.sql("SELECT pg_reload_conf()");
+    let said = |role: &str| {
+        let url = format!(
+            "postgres://{role}:sesame@127.0.0.1:{}/postgres?sslmode=disable",
+            server.port
+        );
+        let error = ask(&url, &ClientOptions::new()).expect_err("refused");
+        assert_eq!(error.code(), ErrorCode::AuthFailed, "{role}: {error}");
+        assert!(!error.may_have_applied());
+        assert!(!format!("{error:?}").contains("ghost"), "{error:?}");
+        error.message().to_owned()
+    };
+    // The postmaster reads the file in its own time.
+    support::wait_for("the rules hold", || {
+        said("ghost_reject").contains("pg_hba.conf").then_some(())
+    });
+    // With these the server does not tell the two cases apart, so that names cannot be guessed.
+    for method in ["scram-sha-256", "md5", "password"] {
+        let text = said(&format!("ghost_{method}"));
+        assert!(
+            text.contains("the role may not exist, or the password is another"),
+            "{method}: {text}"
+        );
+    }
+    for (role, meaning) in [
+        ("ghost_trust", "the role does not exist"),
+        ("closed", "lacks LOGIN"),
+        ("ghost_reject", "pg_hba.conf"),
+        ("ghost_elsewhere", "pg_hba.conf"),
+    ] {
+        let text = said(role);
+        assert!(
+            text.contains(meaning) && !text.contains("password"),
+            "{role}: {text}"
+        );
+    }
+}
+
 #[cfg(feature = "tls")]
 #[test]
 fn tls() {

@@ -207,3 +207,91 @@ fn their_tables_are_adopted_as_they_are() {
         }
     }
 }
+
+/// What docs/postgres.md says under "A database that the TypeScript library made".
+#[test]
+fn a_database_of_theirs_needs_one_set_up_by_the_owner_of_its_tables() {
+    let server = Server::start(&[]);
+    server.sql(&format!(
+        "CREATE ROLE their_app LOGIN; CREATE ROLE worker LOGIN; CREATE SCHEMA app; GRANT CREATE, USAGE ON SCHEMA app TO their_app; \
+         SET ROLE their_app; SET search_path = app; {THEIRS}; DROP INDEX idx_syncguard_locks_expires; \
+         INSERT INTO syncguard_fence_counters VALUES ('fence:k', 41, 'k'); \
+         ALTER TABLE syncguard_fence_counters DROP COLUMN key_debug"
+    ));
+    let options = ClientOptions::new().schema("app");
+    let open = |role: &str| PostgresBackend::open(&server.url_of(role), &options).expect("a store");
+    let (theirs, worker, superuser) = (open("their_app"), open("worker"), open("postgres"));
+    let page = include_str!("../docs/postgres.md");
+    let schema = |sql: &str| {
+        sql.replace("syncguard_locks", "app.syncguard_locks")
+            .replace("syncguard_fence_counters", "app.syncguard_fence_counters")
+    };
+    let take = |store: &PostgresBackend| {
+        let ttl = Ttl::new(Duration::from_secs(30)).expect("a ttl");
+        store.acquire(
+            &key("k"),
+            &LockId::random().expect("an id"),
+            ttl,
+            &Call::new(),
+        )
+    };
+
+    let error = take(&theirs).expect_err("no functions");
+    assert_eq!(error.code(), ErrorCode::InvalidArgument, "{error}");
+    assert!(error.message().contains("setup_schema()"), "{error}");
+
+    let error = theirs.setup_schema(&Call::new()).expect_err("no key_debug");
+    assert!(error.message().contains("key_debug"), "{error}");
+    let add = "ALTER TABLE syncguard_fence_counters ADD COLUMN key_debug TEXT";
+    assert!(page.contains(add));
+    server.sql(&schema(add));
+
+    for store in [&worker, &superuser] {
+        let error = store.setup_schema(&Call::new()).expect_err("not the owner");
+        let told = error.message();
+        assert!(told.contains("belongs to the role \"their_app\""), "{told}");
+    }
+    theirs.setup_schema(&Call::new()).expect("the owner");
+    assert_eq!(
+        server
+            .sql("SELECT count(*) FROM pg_indexes WHERE indexname = 'idx_syncguard_locks_expires'"),
+        "1"
+    );
+    server.sql(
+        "GRANT USAGE ON SCHEMA app TO worker; GRANT SELECT, INSERT, UPDATE, DELETE ON app.syncguard_locks TO worker; \
+         GRANT SELECT, INSERT, UPDATE ON app.syncguard_fence_counters TO worker",
+    );
+    worker.check(&Call::new()).expect("set up, and allowed");
+    let next = |store: &PostgresBackend| match take(store).expect("an answer") {
+        AcquireOutcome::Acquired(grant) => {
+            let released = store
+                .release(&grant.lock_id, &Call::new())
+                .expect("an answer");
+            assert!(released.is_released());
+            grant.fence.get()
+        }
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(next(&worker), 42, "their counter goes on");
+
+    // Their collation stays; the statements of the page change it, and nothing else.
+    let collations = || {
+        server.sql(
+            "SELECT string_agg(DISTINCT collname, ',') FROM pg_attribute a JOIN pg_collation l ON l.oid = attcollation \
+             WHERE attrelid IN ('app.syncguard_locks'::regclass, 'app.syncguard_fence_counters'::regclass) \
+             AND attname IN ('key', 'lock_id', 'fence_key')",
+        )
+    };
+    assert_eq!(collations(), "default");
+    let changes: Vec<&str> = page
+        .lines()
+        .filter(|line| line.starts_with("ALTER TABLE") && line.contains("COLLATE"))
+        .collect();
+    assert_eq!(changes.len(), 2);
+    for change in changes {
+        server.sql(&schema(change));
+    }
+    assert_eq!(collations(), "C");
+    worker.check(&Call::new()).expect("as before");
+    assert_eq!(next(&worker), 43);
+}

@@ -392,6 +392,11 @@ fn a_foreign_value_is_an_error_and_never_a_grant() {
     let infinite =
         ours(r#""key":"k","fence":"000000000000001","acquiredAtMs":1,"expiresAtMs":Infinity"#);
     let nan = ours(r#""key":"k","fence":"000000000000001","acquiredAtMs":1,"expiresAtMs":NaN"#);
+    // The first time that is too large; docs/wire-format.md names it.
+    let far = ours(
+        r#""key":"k","fence":"000000000000001","acquiredAtMs":1,"expiresAtMs":100000000000000"#,
+    );
+    assert!(include_str!("../docs/wire-format.md").contains("A time of `100000000000000` (1e14,"));
     for value in [
         "",
         "x",
@@ -404,6 +409,7 @@ fn a_foreign_value_is_an_error_and_never_a_grant() {
         "{",
         &huge,
         &deep,
+        &far,
         &float,
         &text_time,
         &endless,

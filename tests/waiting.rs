@@ -14,7 +14,7 @@ use support::stopwatch::Stopwatch;
 use support::{PATIENCE, ended, eventually};
 use syncguard::testkit::{Fault, MemoryBackend, Verb};
 use syncguard::{
-    CancelToken, Client, ClientOptions, ErrorCode, Guard, Jitter, LockOptions, Turn, Waiter,
+    Call, CancelToken, Client, ClientOptions, ErrorCode, Guard, Jitter, LockOptions, Turn, Waiter,
     WaiterEvent, WaiterStep,
 };
 
@@ -283,7 +283,7 @@ fn a_place_knows_that_a_dead_holders_time_is_over() {
     let place = in_line(&client);
     // The store has begun to listen and calls once; from then on only the lease can end the sleep before its delay does.
     while place.is_called() {
-        assert!(place.try_lock(None).expect("an answer").is_none());
+        assert!(place.try_lock(&Call::new()).expect("an answer").is_none());
     }
     if let Some(time) = sleep_of(&place) {
         assert!(time <= Duration::from_millis(1050), "{time:?}");
@@ -291,7 +291,7 @@ fn a_place_knows_that_a_dead_holders_time_is_over() {
     eventually("the lease's end", || sleep_of(&place).is_none());
     let mut guard = None;
     eventually("the lock", || {
-        guard = place.try_lock(None).expect("an answer");
+        guard = place.try_lock(&Call::new()).expect("an answer");
         guard.is_some()
     });
     let WaiterStep::GiveUp(error) = place.next(WaiterEvent::Woken) else {
@@ -315,14 +315,19 @@ fn many_that_wait_by_themselves_ask_for_one() {
     assert_eq!(store.calls(Verb::Acquire), before + 1);
     // The store has begun to listen and calls once; then nobody has a reason to ask.
     while line[0].is_called() {
-        assert!(line[0].try_lock(None).expect("an answer").is_none());
+        assert!(line[0].try_lock(&Call::new()).expect("an answer").is_none());
     }
     assert!(store.calls(Verb::Acquire) <= before + 2);
     let left = sleep_of(&line[0]).expect("the store told");
     assert!(left <= Duration::from_secs(31), "{left:?}");
     let left = sleep_of(&line[1]).expect("it has not asked");
     assert!(left > PATIENCE * 10, "{left:?}");
-    assert!(line[1].try_lock(None).expect("not its turn").is_none());
+    assert!(
+        line[1]
+            .try_lock(&Call::new())
+            .expect("not its turn")
+            .is_none()
+    );
     assert!(store.calls(Verb::Acquire) <= before + 2);
     assert!(!line.iter().any(Waiter::is_called));
     drop(held);
@@ -330,7 +335,7 @@ fn many_that_wait_by_themselves_ask_for_one() {
         assert!(place.is_first());
         let guard = loop {
             eventually("it is called", || place.is_called());
-            if let Some(guard) = place.try_lock(None).expect("an answer") {
+            if let Some(guard) = place.try_lock(&Call::new()).expect("an answer") {
                 break guard;
             }
         };
@@ -347,13 +352,13 @@ fn a_place_whose_attempt_was_not_answered_calls_the_next() {
     let held = client.lock("k").expect("a lock");
     let (first, second) = (in_line(&client), in_line(&client));
     while first.is_called() {
-        let tried = first.try_lock(None).expect("an answer");
+        let tried = first.try_lock(&Call::new()).expect("an answer");
         assert!(tried.is_none());
     }
     store.once(Verb::Acquire, Fault::Refuse(ErrorCode::AuthFailed));
     assert!(held.release().expect("an answer").is_released());
     assert!(first.is_called());
-    let error = first.try_lock(None).expect_err("refused");
+    let error = first.try_lock(&Call::new()).expect_err("refused");
     assert_eq!(error.code(), ErrorCode::AuthFailed);
     assert!(
         first.is_first() && !first.is_called(),
@@ -375,7 +380,7 @@ fn follow(waiter: &Waiter) -> Guard {
     let mut guard = None;
     eventually("the lock", || {
         match waiter.next(WaiterEvent::Woken) {
-            WaiterStep::Try { .. } => guard = waiter.try_lock(None).expect("no end"),
+            WaiterStep::Try { .. } => guard = waiter.try_lock(&Call::new()).expect("no end"),
             WaiterStep::Sleep(time) => std::thread::sleep(time),
             other => panic!("{other:?}"),
         }
@@ -428,7 +433,7 @@ fn a_place_is_given_up() {
     };
     assert_eq!((error.code(), error.attempts()), (ErrorCode::Aborted, 1));
     let calls = store.calls(Verb::Acquire);
-    assert!(place.try_lock(None).is_err());
+    assert!(place.try_lock(&Call::new()).is_err());
     assert_eq!(
         store.calls(Verb::Acquire),
         calls,
@@ -581,7 +586,7 @@ fn a_caller_whose_time_is_over_in_line_says_that_the_lock_was_held() {
     std::thread::sleep(Duration::from_millis(450));
     store.once(Verb::Acquire, Fault::Hang);
     let watch = Stopwatch::start();
-    let error = place.try_lock(None).expect_err("no answer");
+    let error = place.try_lock(&Call::new()).expect_err("no answer");
     let took = watch.stop();
     assert_eq!(error.code(), ErrorCode::AcquisitionTimeout, "{error}");
     assert!(took <= Duration::from_millis(100), "{took:?}");
@@ -597,7 +602,7 @@ fn a_caller_whose_time_is_over_in_line_says_that_the_lock_was_held() {
     eventually("its attempt", || sleep_of(&place).is_none());
     store.once(Verb::Acquire, Fault::Hang);
     let begun = Instant::now();
-    let error = place.try_lock(None).expect_err("no answer");
+    let error = place.try_lock(&Call::new()).expect_err("no answer");
     assert_eq!(error.code(), ErrorCode::NetworkTimeout, "{error}");
     assert!(begun.elapsed() >= Duration::from_millis(200));
     drop((guard, place));

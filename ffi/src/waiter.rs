@@ -7,7 +7,7 @@ use std::time::Duration;
 use rust_syncguard::{Turn, Waiter, WaiterEvent, WaiterStep};
 
 use crate::boundary::{Opaque, UserData, boundary, dispose, give, invalid};
-use crate::cancel::{syncguard_cancel, token};
+use crate::cancel::{bounds, syncguard_cancel};
 use crate::client::syncguard_client;
 use crate::error::syncguard_error;
 use crate::guard::{Held, syncguard_guard};
@@ -184,8 +184,8 @@ pub unsafe extern "C" fn syncguard_waiter_try_lock(
 ) -> syncguard_status {
     boundary(err, |call| {
         let (out, line) = (call.slot(out)?, call.handle(waiter)?);
-        let cancel = token(call, cancel)?;
-        let Some(guard) = line.waiter.try_lock(cancel.as_ref())? else {
+        let bounds = bounds(call, cancel)?;
+        let Some(guard) = line.waiter.try_lock(&bounds.call())? else {
             return Ok(LOCKED);
         };
         out.set(give(Held::new(guard, Arc::clone(&line.user))));

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::call::Call;
 use crate::cancel::{deadline_after, deadline_from};
-use crate::error::LockError;
+use crate::error::{ErrorCode, LockError};
 use crate::process::Owner;
 
 /// A [`Call`] that has passed the check of the process and has a deadline, which goes through all its steps.
@@ -13,6 +13,18 @@ use crate::process::Owner;
 pub(crate) struct Limits<'a> {
     call: Call<'a>,
     deadline: Instant,
+    /// How long what ends at the deadline may take in all. For messages.
+    allowed: Duration,
+    /// For messages too.
+    step: Step<'a>,
+}
+
+/// What a call waits for. A server is named by its host and port, or by its socket's path.
+#[derive(Clone, Copy, Debug)]
+enum Step<'a> {
+    Store,
+    Connection(&'a str),
+    Answer(&'a str),
 }
 
 impl<'a> Limits<'a> {
@@ -28,8 +40,18 @@ impl<'a> Limits<'a> {
             return Err(LockError::forked());
         }
         let now = Instant::now();
-        let limits = Self::narrow(*call, deadline_from(now, timeout));
-        if now >= limits.deadline || limits.is_cancelled() {
+        let own = deadline_from(now, timeout);
+        let (deadline, allowed) = match call.deadline() {
+            Some(limit) if limit < own => (limit, limit.saturating_duration_since(now)),
+            _ => (own, timeout),
+        };
+        let limits = Self {
+            call: call.with_deadline(deadline),
+            deadline,
+            allowed,
+            step: Step::Store,
+        };
+        if now >= deadline || limits.is_cancelled() {
             return Err(limits.overrun().nothing_applied());
         }
         Ok(limits)
@@ -37,15 +59,43 @@ impl<'a> Limits<'a> {
 
     /// The same call, in a step of its own that lasts at most `timeout`.
     pub(crate) fn within(self, timeout: Duration) -> Self {
-        Self::narrow(self.call, deadline_after(timeout))
+        let end = deadline_after(timeout);
+        if self.deadline <= end {
+            return self;
+        }
+        Self {
+            call: self.call.with_deadline(end),
+            deadline: end,
+            allowed: timeout,
+            ..self
+        }
     }
 
-    fn narrow(call: Call<'a>, deadline: Instant) -> Self {
-        let deadline = call.deadline().map_or(deadline, |own| own.min(deadline));
-        Self {
-            call: call.with_deadline(deadline),
-            deadline,
+    /// The same call, while it connects to `server`.
+    pub(crate) fn connecting_to<'b>(&self, server: &'b str) -> Limits<'b>
+    where
+        'a: 'b,
+    {
+        Limits {
+            step: Step::Connection(server),
+            ..*self
         }
+    }
+
+    /// The same call, while it talks to `server`, to which it is connected.
+    pub(crate) fn talking_to<'b>(&self, server: &'b str) -> Limits<'b>
+    where
+        'a: 'b,
+    {
+        Limits {
+            step: Step::Answer(server),
+            ..*self
+        }
+    }
+
+    /// The limit, for messages: "200 ms". It counts from the beginning of the call, or of the step that has a limit of its own.
+    pub(crate) fn allowed(&self) -> String {
+        format!("{} ms", self.allowed.as_nanos().div_ceil(1_000_000).max(1))
     }
 
     pub(crate) fn deadline(&self) -> Instant {
@@ -63,6 +113,24 @@ impl<'a> Limits<'a> {
         } else {
             Ok(left)
         }
+    }
+
+    /// Why the call ended without an answer. Its effect is unknown unless the caller knows better.
+    pub(crate) fn overrun(&self) -> LockError {
+        if self.is_cancelled() {
+            return LockError::new(ErrorCode::Aborted, "the call was cancelled");
+        }
+        let allowed = self.allowed();
+        let text = match self.step {
+            Step::Store => format!("the store did not answer within the limit of {allowed}"),
+            Step::Connection(server) => {
+                format!("no connection to {server} was made within the limit of {allowed}")
+            }
+            Step::Answer(server) => {
+                format!("{server} is connected but did not answer within the limit of {allowed}")
+            }
+        };
+        LockError::new(ErrorCode::NetworkTimeout, text)
     }
 }
 

@@ -20,7 +20,7 @@ use crate::ending::InUse;
 use crate::error::LockError;
 use crate::guard::{Bounds, Guard, Held, LateAcquire};
 use crate::key::Key;
-use crate::lease::{LockId, Ttl, WARN_FENCE};
+use crate::lease::{Holder, LockId, Ttl, WARN_FENCE};
 use crate::lifecycle::{Lease, Lifecycle};
 use crate::open::ClientOptions;
 use crate::options::{Checked as CheckedOptions, LockOptions};
@@ -29,6 +29,7 @@ use crate::process::Owner;
 use crate::queue::Queue;
 use crate::runtime::Runtime;
 use crate::telemetry::Telemetry;
+use crate::threads;
 use crate::undo::Undo;
 use crate::wait::{Flight, Granted, Target, Wait};
 use crate::waiter::{Turn, Waiter};
@@ -82,6 +83,8 @@ struct Inner {
     undo: Arc<Undo>,
     queue: Arc<Queue>,
     renewing: Arc<AtomicBool>,
+    /// Whether the caller was told that a guard was lost when it was granted. Once is enough.
+    warned_of_loss: AtomicBool,
     /// When the last clean-up was begun, in milliseconds of the timer's clock; `None` if clean-up is off.
     cleaned: Option<AtomicU64>,
     owner: Owner,
@@ -154,6 +157,7 @@ impl Client {
                 undo,
                 queue: Arc::default(),
                 renewing: Arc::new(AtomicBool::new(true)),
+                warned_of_loss: AtomicBool::new(false),
                 cleaned: options.cleanup_in_is_locked.then(AtomicU64::default),
                 owner: Owner::current(),
                 in_use: InUse::new(),
@@ -349,8 +353,9 @@ impl Client {
             on_lost: options.lost_callback().cloned(),
             on_release_error: inner.hooks.with_release_hook(options.release_hook()),
             owner: inner.owner,
+            thread: threads::number(),
         });
-        Guard::new(Arc::clone(&held), inner.in_use.clone()).map_err(|error| {
+        let guard = Guard::new(Arc::clone(&held), inner.in_use.clone()).map_err(|error| {
             // Nobody would notice its loss: give it back at once, and until that is answered.
             let lock_id = held.granted.lock_id;
             // What the call has left is all that this may take.
@@ -365,7 +370,19 @@ impl Client {
             }
             inner.queue.freed(&held.key);
             error.for_key(&held.key)
-        })
+        })?;
+        // With a ttl that is longer than any call the clock need not be read: this is on the path of every lock.
+        let longest = checked.acquire_timeout.max(inner.bounds.operation);
+        if checked.ttl.as_duration() / 2 < longest
+            && held.remaining().is_zero()
+            && !inner.warned_of_loss.swap(true, Ordering::Relaxed)
+        {
+            self.warn(lost_when_granted(
+                checked.ttl,
+                held.now().saturating_sub(granted.sent),
+            ));
+        }
+        Ok(guard)
     }
 
     /// Looks whether the store is reachable, allowed and set up, in one trip. What is not safe about it goes to `on_warning`,
@@ -463,6 +480,15 @@ impl Client {
         self.inner.runtime.timer.now()
     }
 
+    /// Whether this thread itself took the lock of `holder`, and has not released it. Only said if it is certain: the store must
+    /// name the holder.
+    pub(crate) fn is_own(&self, holder: &Holder) -> bool {
+        holder.lock_id_hash.as_deref().is_some_and(|hash| {
+            let timer = &self.inner.runtime.timer;
+            timer.has_lock_of(threads::number(), hash)
+        })
+    }
+
     /// Sees to it that what an acquire of unknown outcome may have left is released.
     pub(crate) fn undo(
         &self,
@@ -525,6 +551,14 @@ impl Client {
             ));
         }
     }
+}
+
+fn lost_when_granted(ttl: Ttl, took: Duration) -> String {
+    format!(
+        "a lock was lost already when it was granted: its ttl is {} ms, the grant took {} ms, and a margin of 2 ms and a hundredth of the ttl is kept; use a longer ttl",
+        ttl.as_duration().as_millis(),
+        took.as_millis()
+    )
 }
 
 /// The bare verbs: one attempt, one round trip. A guard does more for you; these are for bindings and for owners in several

@@ -86,6 +86,8 @@ pub(crate) struct Held {
     pub(crate) on_lost: Option<OnLost>,
     pub(crate) on_release_error: Option<OnReleaseError>,
     pub(crate) owner: Owner,
+    /// The [number](threads::number) of the thread that took the lock.
+    pub(crate) thread: u64,
 }
 
 /// An attempt of this grant that was not answered may still reach the store: after the release it would take the lock again.
@@ -165,6 +167,10 @@ impl Held {
 }
 
 impl Alarm for Held {
+    fn is_of(&self, thread: u64, lock_id_hash: &str) -> bool {
+        self.thread == thread && self.granted.lock_id.hash() == lock_id_hash
+    }
+
     fn ring(self: Arc<Self>, now: Duration) -> Option<Duration> {
         if !self.renewing.load(Ordering::Acquire) {
             self.life.stop_renewing();

@@ -10,6 +10,7 @@ pub(crate) mod tls;
 mod connect;
 mod wire;
 
+use std::fmt;
 use std::path::PathBuf;
 
 use nix::poll::PollFlags;
@@ -27,9 +28,24 @@ pub(crate) enum Endpoint {
     Unix(PathBuf),
 }
 
+/// For messages: a URL's user and password are no part of it.
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp { host, port } if host.contains(':') && !host.starts_with('[') => {
+                write!(f, "[{host}]:{port}")
+            }
+            Self::Tcp { host, port } => write!(f, "{host}:{port}"),
+            Self::Unix(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
 /// A connection, plain or under TLS. Dropping it closes the descriptor and sends nothing.
 pub(crate) struct Socket {
     wire: Wire,
+    /// The endpoint, for messages.
+    server: Box<str>,
     #[cfg(feature = "tls")]
     session: Option<Box<Session>>,
 }
@@ -42,6 +58,8 @@ impl Socket {
     /// without a free descriptor, `AuthFailed` without the right to a unix socket, `InvalidArgument` for a path that cannot
     /// be one. Nothing was sent in any case.
     pub(crate) fn connect(endpoint: &Endpoint, limits: &Limits<'_>) -> Result<Self, LockError> {
+        let server = endpoint.to_string().into_boxed_str();
+        let limits = &limits.connecting_to(&server);
         let wire = match endpoint {
             Endpoint::Tcp { host, port } => {
                 connect::any(&resolve::addresses(host, *port, limits)?, limits)
@@ -50,6 +68,7 @@ impl Socket {
         };
         Ok(Self {
             wire: wire.map_err(LockError::nothing_applied)?,
+            server,
             #[cfg(feature = "tls")]
             session: None,
         })
@@ -68,6 +87,7 @@ impl Socket {
         host: &str,
         limits: &Limits<'_>,
     ) -> Result<(), LockError> {
+        let limits = &limits.talking_to(&self.server);
         match Session::handshake(&mut self.wire, tls, host, limits) {
             Ok(session) => {
                 self.session = Some(Box::new(session));
@@ -87,6 +107,7 @@ impl Socket {
     /// `ServiceUnavailable` if the connection is lost, `NetworkTimeout` or `Aborted` by the limits: any part may have been
     /// sent. `RateLimited` without a descriptor for a cancellable call: nothing of `bytes` was.
     pub(crate) fn write_all(&mut self, bytes: &[u8], limits: &Limits<'_>) -> Result<(), LockError> {
+        let limits = &limits.talking_to(&self.server);
         self.wire.prepare(limits)?;
         #[cfg(feature = "tls")]
         if let Some(session) = &mut self.session {
@@ -110,6 +131,7 @@ impl Socket {
         into: &mut [u8],
         limits: &Limits<'_>,
     ) -> Result<usize, LockError> {
+        let limits = &limits.talking_to(&self.server);
         #[cfg(feature = "tls")]
         if let Some(session) = &mut self.session {
             return session.read(&mut self.wire, into, limits);
@@ -124,6 +146,11 @@ impl Socket {
                 Err(e) => return Err(broken(e)),
             }
         }
+    }
+
+    /// Where it leads, for messages.
+    pub(crate) fn server(&self) -> &str {
+        &self.server
     }
 
     /// Whether there is nothing to read and the peer has not hung up: a pooled connection may be used again.

@@ -141,7 +141,10 @@ impl Resolver {
             None if limits.is_cancelled() => Err(limits.overrun().nothing_applied()),
             None => Err(LockError::new(
                 ErrorCode::NetworkTimeout,
-                format!("the system's resolver gave no answer for the host name {host:?} in time"),
+                format!(
+                    "the system's resolver gave no answer for the host name {host:?} within the limit of {}",
+                    limits.allowed()
+                ),
             )
             .nothing_applied()),
         }

@@ -1,11 +1,29 @@
 //! Starting the library's own threads.
 
+use std::cell::Cell;
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::Builder;
 
 use nix::sys::signal::{SigSet, SigmaskHow};
 
 use crate::ending;
+
+/// The number of the calling thread. No two threads of a process have the same, not even one after the other.
+///
+/// `std::thread::current` has one too, but panics in a thread whose local data are destroyed, and a host may call from there.
+pub(crate) fn number() -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    thread_local! {
+        static NUMBER: Cell<u64> = const { Cell::new(0) };
+    }
+    NUMBER.with(|number| {
+        if number.get() == 0 {
+            number.set(LAST.fetch_add(1, Ordering::Relaxed) + 1);
+        }
+        number.get()
+    })
+}
 
 /// Starts a named thread in which every signal is blocked: the host's handlers run on the host's threads.
 ///

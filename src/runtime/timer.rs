@@ -16,6 +16,12 @@ use crate::wake::Wake;
 pub(crate) trait Alarm: Send + Sync {
     /// Its time has come. Answers when to ring again.
     fn ring(self: Arc<Self>, now: Duration) -> Option<Duration>;
+
+    /// Whether it is that of a lock which `thread` took, with a lock id of this hash. An alarm is set for as long as its lock
+    /// is held.
+    fn is_of(&self, _thread: u64, _lock_id_hash: &str) -> bool {
+        false
+    }
 }
 
 /// A timer over one clock. Its thread starts with the first alarm and ends when the timer is dropped.
@@ -145,6 +151,16 @@ impl Timer {
     pub(crate) fn end_idle_thread(&self) {
         self.shared.state.lock().may_end = true;
         self.shared.changed.notify_one();
+    }
+
+    /// Whether there is an alarm of a lock which `thread` took, with a lock id of this hash. Looks at all alarms; for a call
+    /// that has waited for long.
+    pub(crate) fn has_lock_of(&self, thread: u64, lock_id_hash: &str) -> bool {
+        let state = self.shared.state.lock();
+        state
+            .queue
+            .values()
+            .any(|alarm| alarm.is_of(thread, lock_id_hash))
     }
 
     /// Takes an alarm back. It may be ringing at this moment, for the last time.

@@ -167,7 +167,8 @@ impl ClientOptions {
         self
     }
 
-    /// Called on a thread of the library with what an operator should know. Default: to stderr.
+    /// Called on a thread of the library with what an operator should know: a store that is not safe, a fence near its limit, a
+    /// ttl so short that a lock was lost already when it was granted. Default: to stderr.
     pub fn on_warning(mut self, hook: impl Fn(&str) + Send + Sync + 'static) -> Self {
         self.on_warning = Some(Arc::new(hook));
         self

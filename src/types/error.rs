@@ -182,10 +182,37 @@ impl LockError {
     #[cfg(any(feature = "postgres", feature = "tls"))]
     pub(crate) fn if_silent(mut self, perhaps: &str) -> Self {
         if self.0.code == ErrorCode::NetworkTimeout {
-            self.0.message.push_str("; ");
-            self.0.message.push_str(perhaps);
+            self.add(perhaps);
         }
         self
+    }
+
+    /// As [`if_silent`](Self::if_silent), and also if the server has closed the connection. Only for an error of the socket, on
+    /// which nothing was received.
+    #[cfg(any(feature = "redis", feature = "postgres"))]
+    pub(crate) fn if_unheard(mut self, perhaps: &str) -> Self {
+        if matches!(
+            self.0.code,
+            ErrorCode::NetworkTimeout | ErrorCode::ServiceUnavailable
+        ) {
+            self.add(perhaps);
+        }
+        self
+    }
+
+    /// Says at which server, and under which limit, the time was over, if it was and the message does not say it yet.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn if_timed_out(mut self, server: &str, limit: &str) -> Self {
+        if self.0.code == ErrorCode::NetworkTimeout {
+            self.add(&format!("the server is {server}, the limit {limit}"));
+        }
+        self
+    }
+
+    #[cfg(any(feature = "redis", feature = "postgres", feature = "tls"))]
+    fn add(&mut self, text: &str) {
+        self.0.message.push_str("; ");
+        self.0.message.push_str(text);
     }
 
     /// Says that the request had no effect for certain: it was never sent, or the store refused it.

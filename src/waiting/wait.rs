@@ -276,12 +276,15 @@ impl Wait {
                 .take()
                 .unwrap_or_else(|| LockError::invalid("this wait is over")),
             GiveUpReason::Held => {
-                let text = format!(
-                    "the lock was held by somebody else for the whole wait (attempts: {attempts}, in {} ms)",
-                    waited.as_millis()
-                );
+                let holder = self.holder.take();
+                let why = if holder.as_ref().is_some_and(|h| at.client.is_own(h)) {
+                    "this thread itself took the lock and has not released it; locks are not re-entrant"
+                } else {
+                    "the lock was held by somebody else for the whole wait"
+                };
+                let text = format!("{why} (attempts: {attempts}, in {} ms)", waited.as_millis());
                 LockError::new(ErrorCode::AcquisitionTimeout, text)
-                    .held_by(self.holder.take())
+                    .held_by(holder)
                     .nothing_applied()
             }
         }

@@ -81,6 +81,7 @@ static void waiting_ends_with_the_time(void) {
   CHECK(syncguard_hash_key("wait", NUL, hash, NULL) == OK);
   CHECK(strcmp(syncguard_error_key_hash(err), hash) == 0);
   CHECK(strstr(syncguard_error_message(err), syncguard_guard_lock_id(held)) == NULL);
+  CHECK(strstr(syncguard_error_message(err), "this thread itself took the lock") != NULL);
   syncguard_error_free(err);
   options.acquire_timeout_ms = SYNCGUARD_FOREVER;
   options.max_retries = 2;

@@ -89,7 +89,11 @@ impl Source {
             None if limits.is_cancelled() => Err(limits.overrun().nothing_applied()),
             None => Err(LockError::new(
                 ErrorCode::NetworkTimeout,
-                format!("{} could not be read in time", reading.source.name()),
+                format!(
+                    "{} could not be read within the limit of {}",
+                    reading.source.name(),
+                    limits.allowed()
+                ),
             )
             .nothing_applied()),
         }

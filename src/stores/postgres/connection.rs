@@ -228,7 +228,9 @@ impl Connection {
                     let fatal = refusal.is_fatal();
                     answer.stale |= answer.stage == Stage::Body && refusal.is_stale();
                     answer.elsewhere |= answer.stale && refusal.is_elsewhere();
-                    let refusal = refusal.into_error(answer.stage);
+                    let refusal = refusal
+                        .into_error(answer.stage)
+                        .if_timed_out(self.channel.socket.server(), &limits.allowed());
                     if fatal {
                         // The first refusal is the reason; the server ends the session with this one.
                         return Err(answer.refusal.unwrap_or(refusal));

@@ -129,10 +129,7 @@ impl Refusal {
                 AuthFailed,
                 "the server refused the user or the password: the role may not exist, or the password is another",
             ),
-            "28000" => (
-                AuthFailed,
-                "the server does not let this role in: it may not exist, may not log in, or pg_hba.conf has no entry for it",
-            ),
+            "28000" => (AuthFailed, self.not_let_in()),
             "23505" => (
                 InvalidArgument,
                 "the lock id is in use under another key, or something else writes to the tables",
@@ -154,6 +151,21 @@ impl Refusal {
                 "22" | "23" | "42" => (InvalidArgument, "the server refused the statement"),
                 _ => (Internal, "the server reported an error"),
             },
+        }
+    }
+}
+
+impl Refusal {
+    /// One code stands for all of these. Only the text tells them apart, in the server's language.
+    fn not_let_in(&self) -> &'static str {
+        if self.message.contains("pg_hba.conf") {
+            "pg_hba.conf of the server does not let this role in from here; its entry may ask for TLS (sslmode=require), or for none"
+        } else if self.message.contains("does not exist") {
+            "the role does not exist"
+        } else if self.message.contains("not permitted to log in") {
+            "the role may not log in: it lacks LOGIN"
+        } else {
+            "the server does not let this role in: it may not exist, may not log in, or pg_hba.conf has no entry for it"
         }
     }
 }

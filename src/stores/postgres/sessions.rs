@@ -109,7 +109,10 @@ impl Sessions {
     fn connect(&self, limits: &Limits<'_>) -> Result<Connection, LockError> {
         let mut last = None;
         for endpoint in &self.dsn.hosts {
-            limits.left()?;
+            if let Err(over) = limits.left() {
+                // The error of a host tells more than that time is over.
+                return Err(last.filter(|_| !limits.is_cancelled()).unwrap_or(over));
+            }
             match self.connect_to(endpoint, &limits.within(self.connect_timeout)) {
                 Err(e) if is_elsewhere_better(&e) && !limits.is_cancelled() => last = Some(e),
                 result => return result,

@@ -19,7 +19,7 @@ use crate::net::{Endpoint, Socket};
 /// A server that asks for more rounds than this wants our processor, not our proof.
 const MAX_SCRAM_ROUNDS: u32 = 1_000_000;
 
-/// Other servers wait for the end of a line, or of a message as long as ours seems to say.
+/// Other servers wait for the end of a line, or of a message as long as ours seems to say, or close the connection.
 const STRANGER: &str = "it may be no Postgres server";
 
 /// What cancels a query of a session.
@@ -88,6 +88,7 @@ pub(crate) fn session(
         channel: Channel::new(socket),
         // A password is said aloud only where nobody listens, or where the caller turned TLS off.
         private: encrypted || matches!(endpoint, Endpoint::Unix(_)) || dsn.ssl == SslMode::Disable,
+        heard: false,
     };
     let key = session.log_in(limits).map_err(LockError::nothing_applied)?;
     Ok((session.channel, way, key))
@@ -103,7 +104,7 @@ fn ask_for_tls(ssl: SslMode, socket: &mut Socket, limits: &Limits<'_>) -> Result
     let mut answer = [0; 1];
     socket
         .read(&mut answer, limits)
-        .map_err(|e| e.nothing_applied().if_silent(STRANGER))?;
+        .map_err(|e| e.nothing_applied().if_unheard(STRANGER))?;
     match answer[0] {
         b'S' => Ok(true),
         b'N' if ssl == SslMode::Prefer => Ok(false),
@@ -119,6 +120,8 @@ struct Session<'a> {
     dsn: &'a Dsn,
     channel: Channel,
     private: bool,
+    /// Whether the server has sent a message.
+    heard: bool,
 }
 
 /// How far the server has come in letting us in. It only moves forward.
@@ -153,10 +156,7 @@ impl Session<'_> {
         let mut progress = Progress::Greeted;
         let mut bound = false;
         while progress != Progress::Admitted {
-            let message = self.next(limits).map_err(|e| match progress {
-                Progress::Greeted => e.if_silent(STRANGER),
-                _ => e,
-            })?;
+            let message = self.next(limits)?;
             progress = match (message, progress) {
                 (Message::AuthenticationOk, _) => {
                     if self.dsn.binding == Binding::Require && !bound {
@@ -334,7 +334,14 @@ impl Session<'_> {
 
     fn next(&mut self, limits: &Limits<'_>) -> Result<Message, LockError> {
         loop {
-            match self.channel.receive(limits)? {
+            let message = match self.channel.receive(limits) {
+                Err(e) if !self.heard && self.channel.is_empty() => {
+                    return Err(e.if_unheard(STRANGER));
+                }
+                message => message?,
+            };
+            self.heard = true;
+            match message {
                 Message::NoticeResponse(_) => {}
                 Message::ErrorResponse(body) => {
                     let refusal = Refusal::read(body.fields()).map_err(|_| garbled())?;

@@ -130,9 +130,14 @@ impl Channel {
         }
     }
 
+    /// Whether nothing was received beyond the last message, not even a part of one.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.input.is_empty()
+    }
+
     /// Whether the connection may be used again: nothing came that nobody asked for.
     pub(crate) fn is_quiet(&mut self) -> bool {
-        self.input.is_empty() && self.socket.is_quiet()
+        self.is_empty() && self.socket.is_quiet()
     }
 }
 

@@ -17,6 +17,10 @@ use crate::tls::Tls;
 const NAME: &[u8] = b"syncguard";
 const READ_SIZE: usize = 4096;
 
+/// Other servers close the connection, or wait for more. A Redis server that expects TLS closes it too.
+const STRANGER: &str = "it may be no Redis server";
+const STRANGER_OR_TLS: &str = "it may be no Redis server, or one that expects TLS (rediss://)";
+
 /// How to make a connection, wherever it goes.
 pub(crate) struct Connector {
     pub(crate) login: Login,
@@ -74,8 +78,17 @@ impl Connector {
             clock: None,
             asking: false,
         };
-        connection.log_in(&self.login, self.demand, limits)?;
+        connection.log_in(&self.login, self.demand, self.stranger(), limits)?;
         Ok(connection)
+    }
+
+    /// What a server may be that ends a connection without a word.
+    fn stranger(&self) -> &'static str {
+        #[cfg(feature = "tls")]
+        if self.tls.is_some() {
+            return STRANGER;
+        }
+        STRANGER_OR_TLS
     }
 }
 
@@ -85,6 +98,7 @@ impl Connection {
         &mut self,
         login: &Login,
         demand: Demand,
+        stranger: &str,
         limits: &Limits<'_>,
     ) -> Result<(), LockError> {
         let database = login.database.to_string();
@@ -115,12 +129,17 @@ impl Connection {
         steps.push((Step::Name, vec![b"CLIENT", b"SETNAME", NAME]));
         let commands: Vec<&[&[u8]]> = steps.iter().map(|(_, c)| c.as_slice()).collect();
         let sent = Instant::now();
-        self.send(&commands, limits)?;
+        self.send(&commands, limits)
+            .map_err(|e| e.if_unheard(stranger))?;
         // The password does not stay in the buffer.
         self.output.fill(0);
         // Only the first refusal tells: the others follow from it.
-        for (step, _) in &steps {
-            match self.receive(limits)? {
+        for (n, (step, _)) in steps.iter().enumerate() {
+            let reply = match self.receive(limits) {
+                Err(e) if n == 0 && self.filled == 0 => return Err(e.if_unheard(stranger)),
+                reply => reply?,
+            };
+            match reply {
                 Reply::Error(line) => step.judge(&line)?,
                 reply => {
                     step.accept(&reply)?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::callbacks::guarded;
-use crate::cancel::{CancelToken, Subscription, deadline_after};
+use crate::cancel::{CancelToken, Subscription, deadline_after, deadline_from};
 use crate::error::{ErrorCode, LockError};
 use crate::options::LockOptions;
 use crate::wake::Wake;
@@ -40,6 +40,8 @@ use crate::wake::Wake;
 #[derive(Clone, Copy, Default)]
 pub struct Call<'a> {
     deadline: Option<Instant>,
+    /// How long what ends at the deadline may take in all, if that is known. For messages.
+    allowed: Option<Duration>,
     cancel: Option<&'a CancelToken>,
     when_ordered: Option<&'a (dyn Fn() + Sync)>,
 }
@@ -55,6 +57,7 @@ impl<'a> Call<'a> {
     pub(crate) fn of(options: &'a LockOptions) -> Self {
         Self {
             deadline: options.ends_by(),
+            allowed: None,
             cancel: options.cancel_token(),
             when_ordered: None,
         }
@@ -71,14 +74,27 @@ impl<'a> Call<'a> {
     /// ```
     #[must_use]
     pub fn within(self, timeout: Duration) -> Self {
-        self.with_deadline(deadline_after(timeout))
+        self.within_since(Instant::now(), timeout)
+    }
+
+    /// The same call, which ends at most `timeout` after `begun`.
+    pub(crate) fn within_since(self, begun: Instant, timeout: Duration) -> Self {
+        self.narrow(deadline_from(begun, timeout), Some(timeout))
     }
 
     /// The same call, which ends by `deadline`. Bounds only narrow: of two deadlines the earlier one counts.
     #[must_use]
     pub fn with_deadline(self, deadline: Instant) -> Self {
+        self.narrow(deadline, None)
+    }
+
+    fn narrow(self, deadline: Instant, allowed: Option<Duration>) -> Self {
+        if self.deadline.is_some_and(|own| own < deadline) {
+            return self;
+        }
         Self {
-            deadline: Some(self.deadline.map_or(deadline, |own| own.min(deadline))),
+            deadline: Some(deadline),
+            allowed,
             ..self
         }
     }
@@ -213,6 +229,10 @@ impl<'a> Call<'a> {
         }
     }
 
+    pub(crate) fn allowed(&self) -> Option<Duration> {
+        self.allowed
+    }
+
     pub(crate) fn token(&self) -> Option<&'a CancelToken> {
         self.cancel
     }
@@ -225,13 +245,16 @@ impl<'a> Call<'a> {
     /// Why the call ended without an answer. Its effect is unknown unless the caller knows better.
     pub(crate) fn overrun(&self) -> LockError {
         if self.is_cancelled() {
-            LockError::new(ErrorCode::Aborted, "the call was cancelled")
-        } else {
-            LockError::new(
-                ErrorCode::NetworkTimeout,
-                "the store did not answer within the operation's time",
-            )
+            return LockError::new(ErrorCode::Aborted, "the call was cancelled");
         }
+        let text = match self.allowed {
+            Some(allowed) => {
+                let ms = allowed.as_nanos().div_ceil(1_000_000).max(1);
+                format!("the store did not answer within the limit of {ms} ms")
+            }
+            None => "the store did not answer by the deadline of the call".to_owned(),
+        };
+        LockError::new(ErrorCode::NetworkTimeout, text)
     }
 }
 

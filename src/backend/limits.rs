@@ -1,4 +1,5 @@
-//! The bounds of one call of this crate's stores: the [`Call`] that the store was given, with the deadline that it always has.
+//! The bounds of one call of this crate's stores: the [`Call`] that the store was given, the deadline that it always has, and
+//! what it waits for.
 
 use std::ops::Deref;
 use std::time::{Duration, Instant};
@@ -42,7 +43,10 @@ impl<'a> Limits<'a> {
         let now = Instant::now();
         let own = deadline_from(now, timeout);
         let (deadline, allowed) = match call.deadline() {
-            Some(limit) if limit < own => (limit, limit.saturating_duration_since(now)),
+            Some(limit) if limit < own => {
+                let left = limit.saturating_duration_since(now);
+                (limit, call.allowed().unwrap_or(left))
+            }
             _ => (own, timeout),
         };
         let limits = Self {
@@ -105,7 +109,7 @@ impl<'a> Limits<'a> {
     /// The time left.
     ///
     /// # Errors
-    /// As [`Call::check`], if there is none or the token was cancelled.
+    /// [`overrun`](Self::overrun) if there is none, or the token was cancelled.
     pub(crate) fn left(&self) -> Result<Duration, LockError> {
         let left = self.deadline.saturating_duration_since(Instant::now());
         if left.is_zero() || self.is_cancelled() {
@@ -118,7 +122,7 @@ impl<'a> Limits<'a> {
     /// Why the call ended without an answer. Its effect is unknown unless the caller knows better.
     pub(crate) fn overrun(&self) -> LockError {
         if self.is_cancelled() {
-            return LockError::new(ErrorCode::Aborted, "the call was cancelled");
+            return self.call.overrun();
         }
         let allowed = self.allowed();
         let text = match self.step {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::backend::AcquireOutcome;
 use crate::call::Call;
-use crate::cancel::{Bell, deadline_from};
+use crate::cancel::Bell;
 use crate::client::Client;
 use crate::error::{ErrorCode, LockError};
 use crate::key::Key;
@@ -338,8 +338,8 @@ impl Flight {
         if !self.in_doubt {
             self.sent = now;
         }
-        let operation = deadline_from(start, at.client.bounds().operation);
-        let call = at.call.with_deadline(limit.min(operation));
+        let operation = at.client.bounds().operation;
+        let call = at.call.within_since(start, operation).with_deadline(limit);
         // Until the store has answered, a panic of its code leaves the outcome unknown too.
         let doubt = Doubt { flight: self, at };
         let flight = &*doubt.flight;

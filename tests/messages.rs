@@ -24,7 +24,7 @@ use support::PATIENCE;
 use syncguard::testkit::MemoryBackend;
 use syncguard::{
     Backend, Call, Client, ClientOptions, ErrorCode, Guard, Key, LockError, LockOptions,
-    PostgresBackend, RedisBackend,
+    PostgresBackend, RedisBackend, Turn, WaiterEvent, WaiterStep,
 };
 
 const LIMIT: Duration = Duration::from_millis(400);
@@ -318,6 +318,33 @@ fn a_thread_that_waits_for_its_own_lock_is_told_so() {
         let open = || Client::open_with(&url, &options).expect("a good URL");
         tells_own_locks(&open(), &open());
     }
+}
+
+#[test]
+fn a_place_in_line_does_not_speak_of_threads() {
+    // Callers that wait by themselves make their attempts on any thread: goroutines share theirs.
+    let client = Client::with_backend(MemoryBackend::new());
+    let held = client.lock("k").expect("a free lock");
+    let options = LockOptions::new().acquire_timeout(Duration::from_millis(20));
+    let turn = client.lock_or_wait("k", &options, || {}).expect("a place");
+    let Turn::InLine(waiter) = turn else {
+        panic!("it is held");
+    };
+    let end = std::time::Instant::now() + PATIENCE;
+    let error = loop {
+        assert!(std::time::Instant::now() < end, "the wait has no end");
+        match waiter.next(WaiterEvent::Woken) {
+            WaiterStep::GiveUp(error) => break error,
+            WaiterStep::Try { .. } => match waiter.try_lock(&Call::new()) {
+                Ok(granted) => assert!(granted.is_none()),
+                Err(error) => break error,
+            },
+            _ => std::thread::sleep(Duration::from_millis(1)),
+        }
+    };
+    assert_eq!(error.code(), ErrorCode::AcquisitionTimeout, "{error}");
+    assert!(!error.message().contains(OWN), "{error}");
+    drop(held);
 }
 
 /// All that `on_warning` was told of what `work` does with a client.

@@ -46,6 +46,8 @@ pub(crate) struct Wait {
     trouble: Option<LockError>,
     /// The last attempt got no answer: whether the lock is free is for the next in line to find out.
     unanswered: bool,
+    /// The caller waits on the thread that asked for the lock. Others make their attempts on any thread.
+    on_own_thread: bool,
 }
 
 /// What the beginning of a wait came to.
@@ -76,6 +78,7 @@ impl Wait {
             holder: None,
             trouble: None,
             unanswered: false,
+            on_own_thread: false,
         })
     }
 
@@ -91,6 +94,7 @@ impl Wait {
 
     /// Waits on this thread.
     pub(crate) fn run(mut self, at: Target<'_>) -> Result<Granted, LockError> {
+        self.on_own_thread = true;
         let mut bell = None;
         let place = match self.enter(at, || bell.insert(Arc::new(Bell::default())).clone())? {
             Entered::Granted(granted) => return Ok(granted),
@@ -277,7 +281,8 @@ impl Wait {
                 .unwrap_or_else(|| LockError::invalid("this wait is over")),
             GiveUpReason::Held => {
                 let holder = self.holder.take();
-                let why = if holder.as_ref().is_some_and(|h| at.client.is_own(h)) {
+                let own = |holder: &Holder| self.on_own_thread && at.client.is_own(holder);
+                let why = if holder.as_ref().is_some_and(own) {
                     "this thread itself took the lock and has not released it; locks are not re-entrant"
                 } else {
                     "the lock was held by somebody else for the whole wait"

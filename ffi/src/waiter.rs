@@ -2,7 +2,6 @@
 
 use std::ffi::{c_char, c_void};
 use std::sync::Arc;
-use std::time::Duration;
 
 use rust_syncguard::{Turn, Waiter, WaiterEvent, WaiterStep};
 
@@ -157,7 +156,6 @@ pub unsafe extern "C" fn syncguard_waiter_next(
             WaiterStep::Try { within, .. } => (OK, within),
             WaiterStep::Sleep(time) => (LOCKED, time),
             WaiterStep::GiveUp(error) => return Err(error),
-            _ => (LOCKED, Duration::ZERO),
         };
         ms.set(i64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX));
         Ok(status)

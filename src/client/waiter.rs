@@ -28,7 +28,7 @@ use crate::wake::Wake;
 /// # let dir = tempfile::tempdir()?;
 /// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
 /// use std::time::Duration;
-/// use syncguard::{LockOptions, Turn, WaiterEvent, WaiterStep};
+/// use syncguard::{Call, LockOptions, Turn, WaiterEvent, WaiterStep};
 ///
 /// let options = LockOptions::new().acquire_timeout(Duration::from_secs(60));
 /// let held = client.lock("k")?;
@@ -40,7 +40,7 @@ use crate::wake::Wake;
 /// let guard = loop {
 ///     match waiter.next(WaiterEvent::Woken) {
 ///         WaiterStep::Try { .. } => {
-///             if let Some(guard) = waiter.try_lock(None)? {
+///             if let Some(guard) = waiter.try_lock(&Call::new())? {
 ///                 break guard;
 ///             }
 ///         }
@@ -72,7 +72,6 @@ pub enum Turn {
 
 /// What the caller of a [`Waiter`] does next.
 #[derive(Debug)]
-#[non_exhaustive]
 pub enum WaiterStep {
     /// Call [`Waiter::try_lock`] now.
     #[non_exhaustive]

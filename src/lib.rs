@@ -56,92 +56,52 @@ mod types;
 #[cfg(unix)]
 mod waiting;
 
-// The crate's own short names for what the folders hold.
-#[cfg(all(
-    unix,
-    any(
-        feature = "redis",
-        feature = "postgres",
-        feature = "sqlite",
-        feature = "testkit"
-    )
-))]
-use backend::limits;
-#[cfg(all(unix, any(feature = "redis", feature = "postgres", feature = "sqlite")))]
-use backend::pool;
 #[cfg(unix)]
-use backend::{call, keyspace, telemetry};
-#[cfg(all(unix, any(feature = "redis", feature = "postgres")))]
-use backend::{ear, store_clock};
+pub use backend::call::{Call, OnCancel};
 #[cfg(unix)]
-use client::{diagnostics, waiter};
+pub use backend::keyspace::KeySpace;
 #[cfg(unix)]
-use holding::{guard, heartbeat, lifecycle};
-#[cfg(all(unix, any(feature = "redis", feature = "postgres")))]
-use net::resolve;
-#[cfg(all(unix, feature = "tls", any(feature = "redis", feature = "postgres")))]
-use net::tls;
-#[cfg(unix)]
-use runtime::{callbacks, cancel, clock, ending, process, sync, threads, timer, wake};
-#[cfg(unix)]
-use stores::open;
-#[cfg(all(unix, feature = "postgres"))]
-use stores::postgres;
-#[cfg(all(unix, feature = "redis"))]
-use stores::redis;
-#[cfg(all(unix, feature = "sqlite"))]
-use stores::sqlite;
-#[cfg(unix)]
-use types::{error, key, lease, liveness};
-#[cfg(unix)]
-use waiting::{policy, queue, undo, wait};
-
+pub use backend::telemetry::{IncludeRaw, LockEvent, LockEventType, Telemetry};
 #[cfg(unix)]
 pub use backend::{
     Absence, AcquireOutcome, Backend, Capabilities, ExtendOutcome, LookupBy, ReleaseOutcome,
     TimeAuthority, Watch,
 };
 #[cfg(unix)]
-pub use call::{Call, OnCancel};
+pub use client::diagnostics::{LockInfo, LockInfoDebug, StoredLock};
 #[cfg(unix)]
-pub use cancel::CancelToken;
+pub use client::waiter::{Turn, Waiter, WaiterStep};
 #[cfg(unix)]
 pub use client::{Checked, Client};
 #[cfg(unix)]
-pub use diagnostics::{LockInfo, LockInfoDebug, StoredLock};
-#[cfg(unix)]
-pub use error::{ErrorCode, LockError, LossReason};
-#[cfg(unix)]
-pub use guard::Guard;
-#[cfg(unix)]
-pub use key::{Key, MAX_KEY_BYTES, hash_key};
-#[cfg(unix)]
-pub use keyspace::KeySpace;
-#[cfg(unix)]
-pub use lease::{Acquired, Fence, Holder, LockId, MAX_FENCE, Ttl};
-#[cfg(unix)]
-pub use liveness::{TIME_TOLERANCE_MS, is_live};
-#[cfg(unix)]
-pub use open::{
-    ClientOptions, DEFAULT_CONNECT_TIMEOUT, DEFAULT_DISPOSE_TIMEOUT, DEFAULT_KEY_PREFIX,
-    DEFAULT_OPERATION_TIMEOUT, DEFAULT_POOL_SIZE,
-};
+pub use holding::guard::Guard;
 #[cfg(unix)]
 pub use options::{
     Backoff, DEFAULT_ACQUIRE_TIMEOUT, DEFAULT_MAX_RETRIES, DEFAULT_RETRY_DELAY, DEFAULT_TTL,
     Jitter, LockOptions, ReleaseError,
 };
+#[cfg(unix)]
+pub use runtime::cancel::CancelToken;
+#[cfg(unix)]
+pub use stores::open::{
+    ClientOptions, DEFAULT_CONNECT_TIMEOUT, DEFAULT_DISPOSE_TIMEOUT, DEFAULT_KEY_PREFIX,
+    DEFAULT_OPERATION_TIMEOUT, DEFAULT_POOL_SIZE,
+};
 #[cfg(all(unix, feature = "postgres"))]
-pub use postgres::PostgresBackend;
+pub use stores::postgres::PostgresBackend;
 #[cfg(all(unix, feature = "redis"))]
-pub use redis::RedisBackend;
+pub use stores::redis::RedisBackend;
 #[cfg(all(unix, feature = "sqlite"))]
-pub use sqlite::SqliteBackend;
+pub use stores::sqlite::SqliteBackend;
 #[cfg(all(unix, feature = "testkit"))]
 pub use stores::testkit;
 #[cfg(unix)]
-pub use telemetry::{IncludeRaw, LockEvent, LockEventType, Telemetry};
+pub use types::error::{ErrorCode, LockError, LossReason};
 #[cfg(unix)]
-pub use wait::WaiterEvent;
+pub use types::key::{Key, MAX_KEY_BYTES, hash_key};
 #[cfg(unix)]
-pub use waiter::{Turn, Waiter, WaiterStep};
+pub use types::lease::{Acquired, Fence, Holder, LockId, MAX_FENCE, Ttl};
+#[cfg(unix)]
+pub use types::liveness::{TIME_TOLERANCE_MS, is_live};
+#[cfg(unix)]
+pub use waiting::wait::WaiterEvent;

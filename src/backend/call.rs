@@ -5,11 +5,11 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::callbacks::guarded;
-use crate::cancel::{CancelToken, Subscription, deadline_after, deadline_from};
-use crate::error::{ErrorCode, LockError};
 use crate::options::LockOptions;
-use crate::wake::Wake;
+use crate::runtime::callbacks::guarded;
+use crate::runtime::cancel::{CancelToken, Subscription, deadline_after, deadline_from};
+use crate::runtime::wake::Wake;
+use crate::types::error::{ErrorCode, LockError};
 
 /// One call of a store: by when it must end, and which token ends it earlier.
 ///

@@ -8,16 +8,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::backend::Watch;
-use crate::call::Call;
-use crate::callbacks::guarded;
-use crate::cancel::{CancelToken, deadline_after};
-use crate::error::{ErrorCode, LockError};
-use crate::lease::random_bits;
-use crate::limits::Limits;
+use crate::backend::call::Call;
+use crate::backend::limits::Limits;
 use crate::options::{Backoff, Jitter, Retry};
-use crate::process::Owner;
-use crate::sync::Mutex;
-use crate::threads;
+use crate::runtime::callbacks::guarded;
+use crate::runtime::cancel::{CancelToken, deadline_after};
+use crate::runtime::process::Owner;
+use crate::runtime::sync::Mutex;
+use crate::runtime::threads;
+use crate::types::error::{ErrorCode, LockError};
+use crate::types::lease::random_bits;
 
 /// How long the connection stays without anybody who waits.
 const LINGER: Duration = Duration::from_secs(1);

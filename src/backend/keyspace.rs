@@ -4,9 +4,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest, Sha256};
 
-use crate::error::LockError;
-use crate::key::{Key, nfc};
-use crate::lease::LockId;
+use crate::types::error::LockError;
+use crate::types::key::{Key, nfc};
+use crate::types::lease::LockId;
 
 /// The names a key has in a store.
 ///
@@ -247,8 +247,8 @@ fn check_identifier(option: &str, name: &str, max: usize) -> Result<(), LockErro
 #[cfg(test)]
 mod vectors {
     use super::*;
-    use crate::lease::Fence;
-    use crate::liveness::is_live_within;
+    use crate::types::lease::Fence;
+    use crate::types::liveness::is_live_within;
     use serde_json::Value;
 
     fn text(v: &Value) -> &str {

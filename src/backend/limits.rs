@@ -4,10 +4,10 @@
 use std::ops::Deref;
 use std::time::{Duration, Instant};
 
-use crate::call::Call;
-use crate::cancel::{deadline_after, deadline_from};
-use crate::error::{ErrorCode, LockError};
-use crate::process::Owner;
+use crate::backend::call::Call;
+use crate::runtime::cancel::{deadline_after, deadline_from};
+use crate::runtime::process::Owner;
+use crate::types::error::{ErrorCode, LockError};
 
 /// A [`Call`] that has passed the check of the process and has a deadline, which goes through all its steps.
 #[derive(Clone, Copy, Debug)]

@@ -14,11 +14,11 @@ pub(crate) mod telemetry;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::call::Call;
-use crate::diagnostics::{LockInfo, StoredLock};
-use crate::error::LockError;
-use crate::key::Key;
-use crate::lease::{Acquired, Holder, LockId, Ttl};
+use crate::backend::call::Call;
+use crate::client::diagnostics::{LockInfo, StoredLock};
+use crate::types::error::LockError;
+use crate::types::key::Key;
+use crate::types::lease::{Acquired, Holder, LockId, Ttl};
 
 /// What an acquire found.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,10 +3,10 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::error::{ErrorCode, LockError};
-use crate::limits::Limits;
-use crate::sync::{Condvar, Mutex};
-use crate::wake::Wake;
+use crate::backend::limits::Limits;
+use crate::runtime::sync::{Condvar, Mutex};
+use crate::runtime::wake::Wake;
+use crate::types::error::{ErrorCode, LockError};
 
 /// Who asks for a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

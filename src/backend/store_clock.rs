@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::error::{LockError, NotAfter};
+use crate::types::error::{LockError, NotAfter};
 
 /// For the milliseconds that both sides round off.
 const ROUNDING: Duration = Duration::from_millis(2);

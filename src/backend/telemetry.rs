@@ -6,18 +6,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
+use crate::backend::call::Call;
 use crate::backend::{
     Absence, AcquireOutcome, Backend, Capabilities, ExtendOutcome, LookupBy, ReleaseOutcome, Watch,
 };
-use crate::call::Call;
-use crate::callbacks::guarded;
-use crate::diagnostics::StoredLock;
-use crate::error::LockError;
-use crate::key::Key;
-use crate::lease::{LockId, Ttl};
-use crate::process::Owner;
-use crate::sync::Mutex;
-use crate::threads;
+use crate::client::diagnostics::StoredLock;
+use crate::runtime::callbacks::guarded;
+use crate::runtime::process::Owner;
+use crate::runtime::sync::Mutex;
+use crate::runtime::threads;
+use crate::types::error::LockError;
+use crate::types::key::Key;
+use crate::types::lease::{LockId, Ttl};
 
 /// How many events may wait for a slow callback.
 const QUEUE: usize = 1024;

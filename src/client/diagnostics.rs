@@ -3,12 +3,12 @@
 
 use std::fmt;
 
+use crate::backend::call::Call;
 use crate::backend::{Backend, LookupBy};
-use crate::call::Call;
 use crate::client::Client;
-use crate::error::LockError;
-use crate::key::{Key, hash_key};
-use crate::lease::{Fence, LockId};
+use crate::types::error::LockError;
+use crate::types::key::{Key, hash_key};
+use crate::types::lease::{Fence, LockId};
 
 /// A lock as its store holds it, raw: what [`Backend::find`] answers. `Debug` shows hashes.
 #[derive(Clone, PartialEq, Eq)]

@@ -9,30 +9,30 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use crate::backend::call::Call;
+use crate::backend::telemetry::Telemetry;
 use crate::backend::{
     AcquireOutcome, Backend, Capabilities, ExtendOutcome, LookupBy, ReleaseOutcome, Watch,
 };
-use crate::call::Call;
-use crate::callbacks::Hooks;
-use crate::cancel::{deadline_after, deadline_from};
-use crate::diagnostics::StoredLock;
-use crate::ending::InUse;
-use crate::error::LockError;
-use crate::guard::{Bounds, Guard, Held, LateAcquire};
-use crate::key::Key;
-use crate::lease::{Holder, LockId, Ttl, WARN_FENCE};
-use crate::lifecycle::{Lease, Lifecycle};
-use crate::open::ClientOptions;
+use crate::client::diagnostics::StoredLock;
+use crate::client::waiter::{Turn, Waiter};
+use crate::holding::guard::{Bounds, Guard, Held, LateAcquire};
+use crate::holding::lifecycle::{Lease, Lifecycle};
 use crate::options::{Checked as CheckedOptions, LockOptions};
-use crate::policy::LAST_CHANCE;
-use crate::process::Owner;
-use crate::queue::Queue;
 use crate::runtime::Runtime;
-use crate::telemetry::Telemetry;
-use crate::threads;
-use crate::undo::Undo;
-use crate::wait::{Flight, Granted, Target, Wait};
-use crate::waiter::{Turn, Waiter};
+use crate::runtime::callbacks::Hooks;
+use crate::runtime::cancel::{deadline_after, deadline_from};
+use crate::runtime::ending::InUse;
+use crate::runtime::process::Owner;
+use crate::runtime::threads;
+use crate::stores::open::ClientOptions;
+use crate::types::error::LockError;
+use crate::types::key::Key;
+use crate::types::lease::{Holder, LockId, Ttl, WARN_FENCE};
+use crate::waiting::policy::LAST_CHANCE;
+use crate::waiting::queue::Queue;
+use crate::waiting::undo::Undo;
+use crate::waiting::wait::{Flight, Granted, Target, Wait};
 
 /// At most one clean-up per this time, however often `is_locked` is asked.
 const CLEANUP_EVERY: Duration = Duration::from_secs(1);

@@ -4,18 +4,18 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::call::Call;
-use crate::callbacks::guarded;
+use crate::backend::call::Call;
 use crate::client::Client;
-use crate::error::LockError;
-use crate::guard::Guard;
-use crate::key::Key;
+use crate::holding::guard::Guard;
 use crate::options::{Checked, LockOptions};
-use crate::policy::WaitAction;
-use crate::queue::Place;
-use crate::sync::Mutex;
-use crate::wait::{Entered, Target, Wait, WaiterEvent};
-use crate::wake::Wake;
+use crate::runtime::callbacks::guarded;
+use crate::runtime::sync::Mutex;
+use crate::runtime::wake::Wake;
+use crate::types::error::LockError;
+use crate::types::key::Key;
+use crate::waiting::policy::WaitAction;
+use crate::waiting::queue::Place;
+use crate::waiting::wait::{Entered, Target, Wait, WaiterEvent};
 
 /// A place in the line of a key, for callers that wait by themselves between single attempts: bindings to languages with
 /// their own threads. [`Client::lock`] does all of this for you.

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::backend::call::Call;
 use crate::backend::{Absence, ExtendOutcome};
-use crate::call::Call;
-use crate::callbacks::guarded;
-use crate::error::LockError;
-use crate::guard::Held;
-use crate::lease::Ttl;
-use crate::lifecycle::{Effect, Extension};
-use crate::threads;
+use crate::holding::guard::Held;
+use crate::holding::lifecycle::{Effect, Extension};
+use crate::runtime::callbacks::guarded;
+use crate::runtime::threads;
+use crate::types::error::LockError;
+use crate::types::lease::Ttl;
 
 /// How soon a failed renewal is tried again, at the least.
 const RETRY: Duration = Duration::from_millis(10);

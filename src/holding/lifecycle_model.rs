@@ -7,9 +7,9 @@ use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use loom::thread;
 use std::time::Duration;
 
-use crate::call::Call;
-use crate::lease::Ttl;
-use crate::lifecycle::{Extension, Lease, Leave, Lifecycle, Pace, Ring, Turn};
+use crate::backend::call::Call;
+use crate::holding::lifecycle::{Extension, Lease, Leave, Lifecycle, Pace, Ring, Turn};
+use crate::types::lease::Ttl;
 
 const TTL: Duration = Duration::from_secs(30);
 const RENEWAL: Duration = Duration::from_secs(10);

@@ -12,9 +12,9 @@ use nix::poll::{PollFd, PollFlags};
 use socket2::{Domain, SockAddr, Socket, TcpKeepalive, Type};
 
 use super::wire::{Waker, Wire, is_ready, poll};
-use crate::cancel::deadline_after;
-use crate::error::{ErrorCode, LockError};
-use crate::limits::Limits;
+use crate::backend::limits::Limits;
+use crate::runtime::cancel::deadline_after;
+use crate::types::error::{ErrorCode, LockError};
 
 /// The next address of a name is tried beside the earlier ones after this time, and at once when they have failed.
 const STAGGER: Duration = Duration::from_millis(250);

@@ -16,10 +16,10 @@ use std::path::PathBuf;
 use nix::poll::PollFlags;
 
 pub(crate) use self::wire::{Wire, broken, hung_up, is_not_yet};
-use crate::error::LockError;
-use crate::limits::Limits;
+use crate::backend::limits::Limits;
 #[cfg(feature = "tls")]
-use crate::tls::{Session, Tls};
+use crate::net::tls::{Session, Tls};
+use crate::types::error::LockError;
 
 /// Where a server listens.
 #[derive(Clone, Debug, PartialEq, Eq)]

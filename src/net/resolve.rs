@@ -8,14 +8,14 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::cancel::deadline_after;
-use crate::ending;
-use crate::error::{ErrorCode, LockError};
-use crate::limits::Limits;
-use crate::process::PerProcess;
-use crate::sync::{Condvar, Mutex};
-use crate::threads;
-use crate::wake::Wake;
+use crate::backend::limits::Limits;
+use crate::runtime::cancel::deadline_after;
+use crate::runtime::ending;
+use crate::runtime::process::PerProcess;
+use crate::runtime::sync::{Condvar, Mutex};
+use crate::runtime::threads;
+use crate::runtime::wake::Wake;
+use crate::types::error::{ErrorCode, LockError};
 
 /// How many lookups a process makes at a time.
 const HELPERS: usize = 4;

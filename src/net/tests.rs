@@ -9,10 +9,10 @@ use socket2::{Domain, SockAddr, Type};
 
 use super::proxy::{Address, Mode, Proxy};
 use super::*;
-use crate::call::Call;
-use crate::cancel::CancelToken;
-use crate::error::ErrorCode;
-use crate::process::Owner;
+use crate::backend::call::Call;
+use crate::runtime::cancel::CancelToken;
+use crate::runtime::process::Owner;
+use crate::types::error::ErrorCode;
 
 /// Far more than a loaded machine needs for anything here.
 const AMPLE: Duration = Duration::from_secs(60);

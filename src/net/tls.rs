@@ -16,10 +16,10 @@ use rustls::crypto::CryptoProvider;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection};
 
-use crate::error::LockError;
-use crate::limits::Limits;
+use crate::backend::limits::Limits;
 use crate::net::{Wire, broken, hung_up, is_not_yet};
-use crate::sync::Mutex;
+use crate::runtime::sync::Mutex;
+use crate::types::error::LockError;
 
 use roots::Source;
 

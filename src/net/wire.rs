@@ -9,10 +9,10 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags};
 
-use crate::cancel::Subscription;
-use crate::error::{ErrorCode, LockError};
-use crate::limits::Limits;
-use crate::wake::WakeFd;
+use crate::backend::limits::Limits;
+use crate::runtime::cancel::Subscription;
+use crate::runtime::wake::WakeFd;
+use crate::types::error::{ErrorCode, LockError};
 
 /// A descriptor that never blocks.
 pub(crate) struct Wire {
@@ -96,7 +96,7 @@ impl Wire {
 
     #[cfg(test)]
     pub(super) fn wake_for_test(&self) {
-        use crate::wake::Wake;
+        use crate::runtime::wake::Wake;
         self.waker.0.iter().for_each(|fd| fd.wake());
     }
 

@@ -6,10 +6,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::cancel::CancelToken;
-use crate::error::LockError;
-use crate::lease::Ttl;
-use crate::lifecycle::Pace;
+use crate::holding::lifecycle::Pace;
+use crate::runtime::cancel::CancelToken;
+use crate::types::error::LockError;
+use crate::types::lease::Ttl;
 
 /// The default time to live of a lease.
 pub const DEFAULT_TTL: Duration = Duration::from_secs(30);
@@ -223,7 +223,7 @@ impl LockOptions {
         Ok(self
             .checked()?
             .retry
-            .delay(attempt, remaining, crate::lease::random_bits()))
+            .delay(attempt, remaining, crate::types::lease::random_bits()))
     }
 
     pub(crate) fn checked(&self) -> Result<Checked, LockError> {

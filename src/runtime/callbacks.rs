@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::cancel::{Bell, CancelToken};
-use crate::error::LockError;
-use crate::open::{ClientOptions, OnWarning};
 use crate::options::{OnReleaseError, ReleaseError};
-use crate::sync::{Condvar, Mutex};
-use crate::threads;
-use crate::timer::{Alarm, Timer};
-use crate::wake::Wake as _;
+use crate::runtime::cancel::{Bell, CancelToken};
+use crate::runtime::sync::{Condvar, Mutex};
+use crate::runtime::threads;
+use crate::runtime::timer::{Alarm, Timer};
+use crate::runtime::wake::Wake as _;
+use crate::stores::open::{ClientOptions, OnWarning};
+use crate::types::error::LockError;
 
 /// Runs foreign code; `None` if it panicked. The panic hook has spoken by then.
 pub(crate) fn guarded<R>(body: impl FnOnce() -> R) -> Option<R> {
@@ -245,7 +245,7 @@ impl FailedRelease {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::clock::BootClock;
+    use crate::runtime::clock::BootClock;
     use std::sync::mpsc;
 
     #[test]

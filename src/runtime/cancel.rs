@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use crate::process::Owner;
-use crate::sync::{Condvar, Mutex};
-use crate::wake::Wake;
+use crate::runtime::process::Owner;
+use crate::runtime::sync::{Condvar, Mutex};
+use crate::runtime::wake::Wake;
 
 /// Ends a call from another thread: a wait at once, a request in flight as soon as its socket notices.
 ///

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Weak;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::wake::Wake;
+use crate::runtime::wake::Wake;
 
 /// What leases are counted on. Tests replace it.
 pub(crate) trait Clock: Send + Sync + fmt::Debug {

@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::cancel::{CancelToken, deadline_after};
-use crate::process::{Owner, PerProcess};
 #[cfg(any(feature = "redis", feature = "postgres"))]
-use crate::resolve;
+use crate::net::resolve;
 use crate::runtime;
-use crate::sync::{Condvar, Mutex};
+use crate::runtime::cancel::{CancelToken, deadline_after};
+use crate::runtime::process::{Owner, PerProcess};
+use crate::runtime::sync::{Condvar, Mutex};
 
 /// How long the last one to go waits for threads that were told to end: one of them may be in the user's code.
 const PATIENCE: Duration = Duration::from_secs(1);

@@ -12,10 +12,10 @@ pub(crate) mod wake;
 
 use std::sync::Arc;
 
-use crate::callbacks::Workers;
-use crate::clock::{BootClock, Clock};
-use crate::process::PerProcess;
-use crate::timer::Timer;
+use crate::runtime::callbacks::Workers;
+use crate::runtime::clock::{BootClock, Clock};
+use crate::runtime::process::PerProcess;
+use crate::runtime::timer::Timer;
 
 static SHARED: PerProcess<Runtime> = PerProcess::new();
 

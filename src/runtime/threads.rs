@@ -7,7 +7,7 @@ use std::thread::Builder;
 
 use nix::sys::signal::{SigSet, SigmaskHow};
 
-use crate::ending;
+use crate::runtime::ending;
 
 /// The number of the calling thread. No two threads of a process have the same, not even one after the other.
 ///

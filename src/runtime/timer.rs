@@ -5,12 +5,12 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::clock::Clock;
-use crate::error::{ErrorCode, LockError};
-use crate::process::Owner;
-use crate::sync::{Condvar, Mutex};
-use crate::threads;
-use crate::wake::Wake;
+use crate::runtime::clock::Clock;
+use crate::runtime::process::Owner;
+use crate::runtime::sync::{Condvar, Mutex};
+use crate::runtime::threads;
+use crate::runtime::wake::Wake;
+use crate::types::error::{ErrorCode, LockError};
 
 /// Something to be done at a time. It must not block.
 pub(crate) trait Alarm: Send + Sync {
@@ -263,7 +263,7 @@ impl Drop for Timer {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::clock::{BootClock, boot_time};
+    use crate::runtime::clock::{BootClock, boot_time};
     use std::sync::{Weak, mpsc};
 
     struct Bell(mpsc::Sender<u32>, u32);

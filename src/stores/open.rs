@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::Backend;
-use crate::error::LockError;
+use crate::backend::telemetry::{IncludeRaw, LockEvent, OnEvent};
 use crate::options::{OnReleaseError, ReleaseError};
 use crate::runtime::Runtime;
-use crate::telemetry::{IncludeRaw, LockEvent, OnEvent};
+use crate::types::error::LockError;
 
 /// The default number of connections.
 pub const DEFAULT_POOL_SIZE: usize = 16;
@@ -56,7 +56,7 @@ pub struct ClientOptions {
     pub(crate) on_event: Option<OnEvent>,
     pub(crate) include_raw: IncludeRaw,
     #[cfg(feature = "testkit")]
-    pub(crate) clock: Option<Arc<dyn crate::clock::Clock>>,
+    pub(crate) clock: Option<Arc<dyn crate::runtime::clock::Clock>>,
 }
 
 impl Default for ClientOptions {
@@ -219,9 +219,9 @@ impl ClientOptions {
         let scheme = url.split(':').next().unwrap_or_default();
         match scheme {
             #[cfg(feature = "sqlite")]
-            "sqlite" if url.contains(':') => {
-                Ok(Arc::new(crate::sqlite::SqliteBackend::open(url, self)?))
-            }
+            "sqlite" if url.contains(':') => Ok(Arc::new(
+                crate::stores::sqlite::SqliteBackend::open(url, self)?,
+            )),
             #[cfg(not(feature = "sqlite"))]
             "sqlite" => Err(not_built("sqlite")),
             #[cfg(feature = "redis")]
@@ -229,19 +229,21 @@ impl ClientOptions {
             | "redis+cluster" | "rediss+cluster"
                 if url.contains(':') =>
             {
-                Ok(Arc::new(crate::redis::RedisBackend::open(url, self)?))
+                Ok(Arc::new(crate::stores::redis::RedisBackend::open(
+                    url, self,
+                )?))
             }
             #[cfg(not(feature = "redis"))]
             "redis" | "rediss" | "redis+unix" | "redis+sentinel" | "rediss+sentinel"
             | "redis+cluster" | "rediss+cluster" => Err(not_built("redis")),
             #[cfg(feature = "postgres")]
-            "postgres" | "postgresql" => {
-                Ok(Arc::new(crate::postgres::PostgresBackend::open(url, self)?))
-            }
+            "postgres" | "postgresql" => Ok(Arc::new(
+                crate::stores::postgres::PostgresBackend::open(url, self)?,
+            )),
             #[cfg(feature = "postgres")]
-            _ if crate::postgres::is_keyword_dsn(url) => {
-                Ok(Arc::new(crate::postgres::PostgresBackend::open(url, self)?))
-            }
+            _ if crate::stores::postgres::is_keyword_dsn(url) => Ok(Arc::new(
+                crate::stores::postgres::PostgresBackend::open(url, self)?,
+            )),
             #[cfg(not(feature = "postgres"))]
             "postgres" | "postgresql" => Err(not_built("postgres")),
             // The scheme of a malformed URL may hold anything, a password too: it is not repeated.

@@ -4,7 +4,7 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use crate::lease::Holder;
+use crate::types::lease::Holder;
 
 /// What kind of trouble a [`LockError`] reports. Branch on this, show the message to people.
 ///

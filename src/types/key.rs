@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfc_quick};
 
-use crate::error::LockError;
+use crate::types::error::LockError;
 
 /// The longest key, in bytes of UTF-8 after NFC.
 pub const MAX_KEY_BYTES: usize = 512;

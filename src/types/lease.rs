@@ -6,8 +6,8 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
-use crate::error::LockError;
-use crate::liveness;
+use crate::types::error::LockError;
+use crate::types::liveness;
 
 const ID_LEN: usize = 22;
 
@@ -57,7 +57,7 @@ impl LockId {
 
     /// The id's hash for logs and displays.
     pub fn hash(&self) -> String {
-        crate::key::hash_key(self.as_str())
+        crate::types::key::hash_key(self.as_str())
     }
 
     pub(crate) fn is_well_formed(text: &str) -> bool {

@@ -5,9 +5,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::cancel::deadline_from;
-use crate::error::ErrorCode;
 use crate::options::{Checked, Retry};
+use crate::runtime::cancel::deadline_from;
+use crate::types::error::ErrorCode;
 
 /// What an attempt in line gets at the least: enough for a store that answers, and little enough that the call ends within 100 ms
 /// of its bound. It matters to a caller that never became first in line and asks once when its wait is over.

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::backend::{Backend, Watch};
-use crate::error::LockError;
-use crate::key::Key;
-use crate::policy::Standing;
-use crate::process::Owner;
-use crate::sync::Mutex;
-use crate::wake::Wake;
+use crate::runtime::process::Owner;
+use crate::runtime::sync::Mutex;
+use crate::runtime::wake::Wake;
+use crate::types::error::LockError;
+use crate::types::key::Key;
+use crate::waiting::policy::Standing;
 
 /// The lines of one client.
 #[derive(Default)]
@@ -384,7 +384,7 @@ impl Drop for Place {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::error::ErrorCode;
+    use crate::types::error::ErrorCode;
 
     struct Counter(AtomicUsize);
 

@@ -3,18 +3,18 @@
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use crate::backend::call::Call;
 use crate::backend::{Backend, ReleaseOutcome};
-use crate::call::Call;
-use crate::callbacks::{FailedRelease, guarded};
-use crate::ending::InUse;
-use crate::error::LockError;
-use crate::guard::Bounds;
-use crate::key::Key;
-use crate::lease::{LockId, Ttl, random_bits};
+use crate::holding::guard::Bounds;
 use crate::options::{Backoff, Jitter, OnReleaseError, Retry};
 use crate::runtime::Runtime;
-use crate::sync::Mutex;
-use crate::timer::Alarm;
+use crate::runtime::callbacks::{FailedRelease, guarded};
+use crate::runtime::ending::InUse;
+use crate::runtime::sync::Mutex;
+use crate::runtime::timer::Alarm;
+use crate::types::error::LockError;
+use crate::types::key::Key;
+use crate::types::lease::{LockId, Ttl, random_bits};
 
 /// How a release that was not answered is repeated: soon at first, then every two seconds.
 const PACE: Retry = Retry {

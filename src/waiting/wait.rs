@@ -8,16 +8,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::backend::AcquireOutcome;
-use crate::call::Call;
-use crate::cancel::Bell;
+use crate::backend::call::Call;
 use crate::client::Client;
-use crate::error::{ErrorCode, LockError};
-use crate::key::Key;
-use crate::lease::{Acquired, Holder, LockId, Ttl, random_bits};
 use crate::options::Checked;
-use crate::policy::{GiveUpReason, WaitAction, WaitEvent, WaitPolicy};
-use crate::queue::{Known, Place};
-use crate::wake::Wake;
+use crate::runtime::cancel::Bell;
+use crate::runtime::wake::Wake;
+use crate::types::error::{ErrorCode, LockError};
+use crate::types::key::Key;
+use crate::types::lease::{Acquired, Holder, LockId, Ttl, random_bits};
+use crate::waiting::policy::{GiveUpReason, WaitAction, WaitEvent, WaitPolicy};
+use crate::waiting::queue::{Known, Place};
 
 /// A grant, and what is known of the attempts that led to it.
 pub(crate) struct Granted {
@@ -82,7 +82,7 @@ impl Wait {
         })
     }
 
-    /// By when the call ends, but for [`LAST_CHANCE`](crate::policy::LAST_CHANCE).
+    /// By when the call ends, but for [`LAST_CHANCE`](crate::waiting::policy::LAST_CHANCE).
     pub(crate) fn last(&self) -> Instant {
         self.policy.last()
     }

@@ -3,9 +3,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::call::Call;
-use crate::cancel::CancelToken;
-use crate::process::Owner;
+use crate::backend::call::Call;
+use crate::runtime::cancel::CancelToken;
+use crate::runtime::process::Owner;
 
 const AMPLE: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_millis(50);

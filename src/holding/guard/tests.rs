@@ -5,18 +5,18 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use super::{Bounds, Guard, Held};
+use crate::backend::call::Call;
 use crate::backend::{AcquireOutcome, Backend};
-use crate::call::Call;
-use crate::ending::InUse;
-use crate::error::ErrorCode;
-use crate::heartbeat;
-use crate::key::Key;
-use crate::lease::{LockId, Ttl};
-use crate::lifecycle::{Lease, Lifecycle, Pace, Ring};
-use crate::process::Owner;
-use crate::queue::Queue;
+use crate::holding::heartbeat;
+use crate::holding::lifecycle::{Lease, Lifecycle, Pace, Ring};
 use crate::runtime::Runtime;
-use crate::testkit::{Fault, ManualClock, MemoryBackend, Verb};
+use crate::runtime::ending::InUse;
+use crate::runtime::process::Owner;
+use crate::stores::testkit::{Fault, ManualClock, MemoryBackend, Verb};
+use crate::types::error::ErrorCode;
+use crate::types::key::Key;
+use crate::types::lease::{LockId, Ttl};
+use crate::waiting::queue::Queue;
 
 const TTL: Duration = Duration::from_secs(30);
 
@@ -55,7 +55,7 @@ fn granted(clock: &ManualClock, store: &MemoryBackend) -> Arc<Held> {
         on_lost: None,
         on_release_error: None,
         owner: Owner::current(),
-        thread: crate::threads::number(),
+        thread: crate::runtime::threads::number(),
     })
 }
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::cancel::CancelToken;
-use crate::lease::Ttl;
+use crate::runtime::cancel::CancelToken;
+use crate::types::lease::Ttl;
 
 /// How often a lease is renewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

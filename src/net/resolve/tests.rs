@@ -2,9 +2,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use super::*;
-use crate::call::Call;
-use crate::cancel::CancelToken;
-use crate::process::Owner;
+use crate::backend::call::Call;
+use crate::runtime::cancel::CancelToken;
+use crate::runtime::process::Owner;
 
 const AMPLE: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_millis(50);

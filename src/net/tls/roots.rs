@@ -16,13 +16,13 @@ use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
-use crate::callbacks::guarded;
-use crate::error::{ErrorCode, LockError};
-use crate::limits::Limits;
-use crate::process::PerProcess;
-use crate::sync::{Condvar, Mutex};
-use crate::threads;
-use crate::wake::Wake;
+use crate::backend::limits::Limits;
+use crate::runtime::callbacks::guarded;
+use crate::runtime::process::PerProcess;
+use crate::runtime::sync::{Condvar, Mutex};
+use crate::runtime::threads;
+use crate::runtime::wake::Wake;
+use crate::types::error::{ErrorCode, LockError};
 
 /// A file of CA certificates that is longer is refused. Those of the systems have less than 1 MiB.
 const MOST: u64 = 16 << 20;
@@ -251,9 +251,9 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
-    use crate::call::Call;
-    use crate::cancel::CancelToken;
-    use crate::process::Owner;
+    use crate::backend::call::Call;
+    use crate::runtime::cancel::CancelToken;
+    use crate::runtime::process::Owner;
 
     const AMPLE: Duration = Duration::from_secs(60);
     const SHORT: Duration = Duration::from_millis(100);

@@ -13,11 +13,11 @@ use rustls::{ServerConfig, ServerConnection, SupportedProtocolVersion};
 use sha2::{Digest, Sha256, Sha384};
 
 use super::*;
-use crate::call::Call;
-use crate::cancel::CancelToken;
-use crate::error::ErrorCode;
+use crate::backend::call::Call;
 use crate::net::{Endpoint, Socket};
-use crate::process::Owner;
+use crate::runtime::cancel::CancelToken;
+use crate::runtime::process::Owner;
+use crate::types::error::ErrorCode;
 
 const AMPLE: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_millis(150);

@@ -16,7 +16,7 @@ use rustls::{
 };
 
 use super::der::public_key;
-use crate::error::{ErrorCode, LockError};
+use crate::types::error::{ErrorCode, LockError};
 
 /// Accepts any name; with roots it asks for an issuer among them, without it asks for nothing.
 ///

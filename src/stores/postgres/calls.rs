@@ -10,9 +10,9 @@ use super::connection::{Answer, Connection, Form, Mode};
 use super::error::garbled;
 use super::sql::FunctionCall;
 use super::wire::{Param, Row, execute, prepare, statement, unsendable};
-use crate::error::{ErrorCode, LockError};
-use crate::limits::Limits;
-use crate::store_clock::{self, CLOCK_READINGS, StoreClock};
+use crate::backend::limits::Limits;
+use crate::backend::store_clock::{self, CLOCK_READINGS, StoreClock};
+use crate::types::error::{ErrorCode, LockError};
 
 const BEGIN_WRITE: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
 const BEGIN_READ: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY";
@@ -231,8 +231,8 @@ pub(crate) fn millis_left(limits: &Limits<'_>) -> Result<i32, LockError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::call::Call;
-    use crate::process::Owner;
+    use crate::backend::call::Call;
+    use crate::runtime::process::Owner;
 
     #[test]
     fn the_server_gives_up_first_and_not_much_too_early() {

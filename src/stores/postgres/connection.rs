@@ -9,13 +9,13 @@ use postgres_protocol::message::frontend;
 use super::error::{Refusal, Stage, garbled, too_long};
 use super::startup::{CancelKey, Way};
 use super::wire::{Channel, Param, Row, statement, unsendable};
-use crate::call::Call;
-use crate::error::{ErrorCode, LockError};
-use crate::lease::random_bits;
-use crate::limits::Limits;
-use crate::process::Owner;
-use crate::store_clock::StoreClock;
-use crate::threads;
+use crate::backend::call::Call;
+use crate::backend::limits::Limits;
+use crate::backend::store_clock::StoreClock;
+use crate::runtime::process::Owner;
+use crate::runtime::threads;
+use crate::types::error::{ErrorCode, LockError};
+use crate::types::lease::random_bits;
 
 /// No answer of ours is near it.
 const MAX_MESSAGES: usize = 4096;

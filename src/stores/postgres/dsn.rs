@@ -4,8 +4,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::error::LockError;
 use crate::net::Endpoint;
+use crate::types::error::LockError;
 
 const DEFAULT_PORT: u16 = 5432;
 const DEFAULT_APPLICATION: &str = "syncguard";

@@ -3,7 +3,7 @@
 use fallible_iterator::FallibleIterator;
 use postgres_protocol::message::backend::ErrorFields;
 
-use crate::error::{ErrorCode, LockError};
+use crate::types::error::{ErrorCode, LockError};
 
 /// How far the exchange had come when the server refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

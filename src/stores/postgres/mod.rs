@@ -19,21 +19,21 @@ use self::connection::Mode;
 pub(crate) use self::dsn::is_keyword_dsn;
 use self::sessions::Sessions;
 use self::wire::{Param, Row};
+use crate::backend::call::Call;
+use crate::backend::ear::{Ear, Freed, Wire};
+use crate::backend::keyspace::KeySpace;
+use crate::backend::limits::Limits;
+use crate::backend::pool::Rank;
 use crate::backend::{
     Absence, AcquireOutcome, Backend, Capabilities, ExtendOutcome, LookupBy, ReleaseOutcome, Watch,
 };
-use crate::call::Call;
-use crate::diagnostics::StoredLock;
-use crate::ear::{Ear, Freed, Wire};
-use crate::error::LockError;
-use crate::key::{Key, hash_key};
-use crate::keyspace::KeySpace;
-use crate::lease::{Acquired, Fence, Holder, LockId, MAX_FENCE, Ttl};
-use crate::limits::Limits;
-use crate::liveness::{CLEANUP_GUARD_MS, TIME_TOLERANCE_MS, is_live};
-use crate::open::ClientOptions;
-use crate::pool::Rank;
-use crate::process::Owner;
+use crate::client::diagnostics::StoredLock;
+use crate::runtime::process::Owner;
+use crate::stores::open::ClientOptions;
+use crate::types::error::LockError;
+use crate::types::key::{Key, hash_key};
+use crate::types::lease::{Acquired, Fence, Holder, LockId, MAX_FENCE, Ttl};
+use crate::types::liveness::{CLEANUP_GUARD_MS, TIME_TOLERANCE_MS, is_live};
 
 /// Locks in a Postgres database, in tables that [`setup_schema`](Backend::setup_schema) creates.
 ///

@@ -12,18 +12,18 @@ use super::sql::{GREET, Sql};
 use super::startup;
 use super::watch::Listener;
 use super::wire::Param;
-use crate::error::{ErrorCode, LockError};
-use crate::keyspace::TableNames;
-use crate::limits::Limits;
+use crate::backend::keyspace::TableNames;
+use crate::backend::limits::Limits;
+use crate::backend::pool::{Pool, Rank, Slot};
+use crate::backend::store_clock::StoreClock;
 use crate::net::Endpoint;
-use crate::open::ClientOptions;
-use crate::pool::{Pool, Rank, Slot};
-use crate::store_clock::StoreClock;
+use crate::stores::open::ClientOptions;
+use crate::types::error::{ErrorCode, LockError};
 
 pub(crate) struct Sessions {
     dsn: Dsn,
     #[cfg(feature = "tls")]
-    tls: crate::tls::Tls,
+    tls: crate::net::tls::Tls,
     pub(crate) names: TableNames,
     /// Known from the start if the options name a schema, else from the first connection's search_path on: a path that
     /// changes later moves nothing.
@@ -177,9 +177,9 @@ fn no_schema() -> LockError {
 }
 
 #[cfg(feature = "tls")]
-fn tls(dsn: &Dsn, options: &ClientOptions) -> crate::tls::Tls {
+fn tls(dsn: &Dsn, options: &ClientOptions) -> crate::net::tls::Tls {
     use super::dsn::SslMode;
-    use crate::tls::{Tls, Verify};
+    use crate::net::tls::{Tls, Verify};
     let roots = dsn
         .root_cert
         .clone()

@@ -4,9 +4,9 @@ use super::calls::millis_left;
 use super::connection::{Connection, Mode};
 use super::sql::{Sql, quote};
 use super::wire::{Param, Row};
-use crate::error::{ErrorCode, LockError};
-use crate::keyspace::TableNames;
-use crate::limits::Limits;
+use crate::backend::keyspace::TableNames;
+use crate::backend::limits::Limits;
+use crate::types::error::{ErrorCode, LockError};
 
 /// Held by whoever sets up, in the key space of two numbers, which no lock uses: creating one thing twice at the same time
 /// fails on the catalog's own indexes, `IF NOT EXISTS` or not.

@@ -2,7 +2,7 @@
 
 use sha2::{Digest, Sha256};
 
-use crate::keyspace::{DEFAULT_FENCE_TABLE, DEFAULT_TABLE, TableNames};
+use crate::backend::keyspace::{DEFAULT_FENCE_TABLE, DEFAULT_TABLE, TableNames};
 
 /// Part of every function's name. Raised when a body changes, so that two releases can use one database.
 const VERSION: u32 = 1;

@@ -12,9 +12,9 @@ use postgres_protocol::message::frontend;
 use super::dsn::{Binding, Dsn, SslMode};
 use super::error::{Refusal, Stage, garbled};
 use super::wire::{Channel, unsendable};
-use crate::error::{ErrorCode, LockError};
-use crate::limits::Limits;
+use crate::backend::limits::Limits;
 use crate::net::{Endpoint, Socket};
+use crate::types::error::{ErrorCode, LockError};
 
 /// A server that asks for more rounds than this wants our processor, not our proof.
 const MAX_SCRAM_ROUNDS: u32 = 1_000_000;
@@ -35,7 +35,7 @@ pub(crate) struct Way {
     endpoint: Endpoint,
     /// Set if the session is under TLS.
     #[cfg(feature = "tls")]
-    tls: Option<crate::tls::Tls>,
+    tls: Option<crate::net::tls::Tls>,
 }
 
 impl Way {
@@ -55,7 +55,7 @@ impl Way {
 /// Connects and authenticates. Nothing of the caller's was sent if it fails.
 pub(crate) fn session(
     dsn: &Dsn,
-    #[cfg(feature = "tls")] tls: &crate::tls::Tls,
+    #[cfg(feature = "tls")] tls: &crate::net::tls::Tls,
     endpoint: &Endpoint,
     limits: &Limits<'_>,
 ) -> Result<(Channel, Way, CancelKey), LockError> {

@@ -12,9 +12,9 @@ use super::connection::Connection;
 use super::error::garbled;
 use super::sql::Sql;
 use super::wire::Param;
-use crate::ear::Wire;
-use crate::error::LockError;
-use crate::limits::Limits;
+use crate::backend::ear::Wire;
+use crate::backend::limits::Limits;
+use crate::types::error::LockError;
 
 /// The longest hash of a key as the server writes it: a sign and ten digits.
 const MAX_PAYLOAD: usize = 11;

@@ -9,9 +9,9 @@ use postgres_protocol::message::backend::{DataRowBody, Header, Message};
 use postgres_protocol::message::frontend;
 
 use super::error::{garbled, too_long};
-use crate::error::LockError;
-use crate::limits::Limits;
+use crate::backend::limits::Limits;
 use crate::net::Socket;
+use crate::types::error::LockError;
 
 /// The longest answer, all its messages together. The largest that is expected is that of `check()`, a few kilobytes; more is
 /// garbage or an attack on our memory.

@@ -1,6 +1,6 @@
 //! Whether a server is fit for locks: what `INFO` tells, as warnings.
 
-use crate::redis::resp::Reply;
+use crate::stores::redis::resp::Reply;
 
 /// What an operator should know, from the replies to `INFO` and `CONFIG GET *appendfsync*`. Either may be denied; `INFO` tells
 /// nothing about the settings of `CONFIG`.

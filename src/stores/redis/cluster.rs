@@ -4,12 +4,12 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::error::{ErrorCode, LockError};
-use crate::limits::Limits;
+use crate::backend::limits::Limits;
 use crate::net::Endpoint;
-use crate::redis::connection::Connector;
-use crate::redis::route::{self, Routed, share};
-use crate::sync::Mutex;
+use crate::runtime::sync::Mutex;
+use crate::stores::redis::connection::Connector;
+use crate::stores::redis::route::{self, Routed, share};
+use crate::types::error::{ErrorCode, LockError};
 
 const SLOTS: u16 = 16384;
 /// How many nodes are remembered beside those of the URL.

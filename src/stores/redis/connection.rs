@@ -2,16 +2,16 @@
 
 use std::time::Instant;
 
-use crate::error::{ErrorCode, LockError};
-use crate::limits::Limits;
-use crate::net::{Endpoint, Socket};
-use crate::redis::error;
-use crate::redis::resp::{self, Malformed, Reply};
-use crate::redis::scripts::Script;
-use crate::redis::url::Login;
-use crate::store_clock::{self, CLOCK_READINGS, StoreClock};
+use crate::backend::limits::Limits;
+use crate::backend::store_clock::{self, CLOCK_READINGS, StoreClock};
 #[cfg(feature = "tls")]
-use crate::tls::Tls;
+use crate::net::tls::Tls;
+use crate::net::{Endpoint, Socket};
+use crate::stores::redis::error;
+use crate::stores::redis::resp::{self, Malformed, Reply};
+use crate::stores::redis::scripts::Script;
+use crate::stores::redis::url::Login;
+use crate::types::error::{ErrorCode, LockError};
 
 /// What a connection is named on the server, in `CLIENT LIST`.
 const NAME: &[u8] = b"syncguard";

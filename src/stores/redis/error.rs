@@ -3,9 +3,9 @@
 //! A reply may quote the arguments of a command, and with them keys and lock ids: nothing of it is repeated but its code
 //! and, where a right is missing, the name of a command.
 
-use crate::error::{ErrorCode, LockError};
-use crate::redis::resp::Malformed;
-use crate::redis::value;
+use crate::stores::redis::resp::Malformed;
+use crate::stores::redis::value;
+use crate::types::error::{ErrorCode, LockError};
 
 /// The error for an error reply. No script writes a lock before its last check has passed, so nothing was applied.
 pub(crate) fn refused(line: &str) -> LockError {

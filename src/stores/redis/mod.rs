@@ -26,23 +26,23 @@ use self::sentinel::Sentinels;
 use self::servers::Servers;
 use self::url::{Login, RedisUrl, Target};
 use self::watch::{CHANNEL, Subscription};
+use crate::backend::call::Call;
+use crate::backend::ear::{Ear, Freed};
+use crate::backend::keyspace::KeySpace;
+use crate::backend::limits::Limits;
+use crate::backend::pool::Rank;
 use crate::backend::{
     Absence, AcquireOutcome, Backend, Capabilities, ExtendOutcome, LookupBy, ReleaseOutcome, Watch,
 };
-use crate::call::Call;
-use crate::diagnostics::StoredLock;
-use crate::ear::{Ear, Freed};
-use crate::error::LockError;
-use crate::key::Key;
-use crate::keyspace::KeySpace;
-use crate::lease::{Acquired, Fence, Holder, LockId, MAX_FENCE, Ttl};
-use crate::limits::Limits;
-use crate::liveness::TIME_TOLERANCE_MS;
-use crate::open::ClientOptions;
-use crate::pool::Rank;
-use crate::process::Owner;
+use crate::client::diagnostics::StoredLock;
 #[cfg(feature = "tls")]
-use crate::tls::{Tls, Verify};
+use crate::net::tls::{Tls, Verify};
+use crate::runtime::process::Owner;
+use crate::stores::open::ClientOptions;
+use crate::types::error::LockError;
+use crate::types::key::Key;
+use crate::types::lease::{Acquired, Fence, Holder, LockId, MAX_FENCE, Ttl};
+use crate::types::liveness::TIME_TOLERANCE_MS;
 
 /// Locks in a Redis server, shared with the TypeScript library: the same key is the same lock with the same fences.
 ///

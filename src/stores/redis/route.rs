@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use crate::error::{ErrorCode, LockError};
-use crate::limits::Limits;
+use crate::backend::limits::Limits;
 use crate::net::Endpoint;
-use crate::redis::cluster::{Cluster, Redirect};
-use crate::redis::connection::{Connection, Connector};
-use crate::redis::sentinel::Sentinels;
+use crate::stores::redis::cluster::{Cluster, Redirect};
+use crate::stores::redis::connection::{Connection, Connector};
+use crate::stores::redis::sentinel::Sentinels;
+use crate::types::error::{ErrorCode, LockError};
 
 /// A server that was silent for this long is suspected.
 const TELLING: Duration = Duration::from_millis(200);
@@ -169,8 +169,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::call::Call;
-    use crate::process::Owner;
+    use crate::backend::call::Call;
+    use crate::runtime::process::Owner;
 
     #[test]
     fn addresses_are_judged() {

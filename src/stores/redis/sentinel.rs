@@ -2,13 +2,13 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::error::{ErrorCode, LockError};
-use crate::limits::Limits;
+use crate::backend::limits::Limits;
 use crate::net::Endpoint;
-use crate::redis::connection::Connector;
-use crate::redis::resp::Reply;
-use crate::redis::route::{self, Routed, share};
-use crate::sync::Mutex;
+use crate::runtime::sync::Mutex;
+use crate::stores::redis::connection::Connector;
+use crate::stores::redis::resp::Reply;
+use crate::stores::redis::route::{self, Routed, share};
+use crate::types::error::{ErrorCode, LockError};
 
 /// The sentinels of one primary. They are asked before every new connection.
 pub(crate) struct Sentinels {
@@ -115,7 +115,7 @@ impl Sentinels {
                 .ok_or(Failure::NoSentinel),
                 _ => Err(Failure::NoSentinel),
             },
-            [Reply::Error(line)] => Err(judge(crate::redis::error::refused(line))),
+            [Reply::Error(line)] => Err(judge(crate::stores::redis::error::refused(line))),
             _ => Err(Failure::NoSentinel),
         }
     }

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use crate::error::LockError;
-use crate::limits::Limits;
-use crate::open::ClientOptions;
-use crate::pool::{Pool, Rank};
-use crate::redis::connection::{Connection, Connector};
-use crate::redis::error;
-use crate::redis::route::{Route, Routed};
+use crate::backend::limits::Limits;
+use crate::backend::pool::{Pool, Rank};
+use crate::stores::open::ClientOptions;
+use crate::stores::redis::connection::{Connection, Connector};
+use crate::stores::redis::error;
+use crate::stores::redis::route::{Route, Routed};
+use crate::types::error::LockError;
 
 /// How often a call follows a cluster that moves. Twice is the most that a slot on its way needs.
 const MAX_HOPS: usize = 5;

@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-use crate::diagnostics::StoredLock;
-use crate::error::LockError;
-use crate::key::Key;
-use crate::lease::{Fence, LockId};
+use crate::client::diagnostics::StoredLock;
+use crate::types::error::LockError;
+use crate::types::key::Key;
+use crate::types::lease::{Fence, LockId};
 
 /// The value up to its fence; the script adds the fence and the times.
 pub(crate) fn head(key: &Key, id: &LockId) -> Vec<u8> {

@@ -1,10 +1,10 @@
 //! Hearing of releases through Redis: a channel per lock, which the release script publishes on.
 
-use crate::ear::Wire;
-use crate::error::LockError;
-use crate::limits::Limits;
-use crate::redis::connection::Connection;
-use crate::redis::resp::Reply;
+use crate::backend::ear::Wire;
+use crate::backend::limits::Limits;
+use crate::stores::redis::connection::Connection;
+use crate::stores::redis::resp::Reply;
+use crate::types::error::LockError;
 
 /// What a lock's channel has more than its key. The release script says the same.
 pub(crate) const CHANNEL: &str = ":freed";

@@ -13,11 +13,11 @@ use super::fork::{self, FileId, Inside};
 use super::schema;
 use super::sql;
 use super::url::{Target, beside};
-use crate::cancel::CancelToken;
-use crate::error::LockError;
-use crate::lease::random_bits;
-use crate::limits::Limits;
-use crate::sync::Mutex;
+use crate::backend::limits::Limits;
+use crate::runtime::cancel::CancelToken;
+use crate::runtime::sync::Mutex;
+use crate::types::error::LockError;
+use crate::types::lease::random_bits;
 
 /// The longest pause of a waiter. It does not grow with the wait: whoever waits longest must not look least often, which is
 /// how SQLite's own busy timeout starves every second process.

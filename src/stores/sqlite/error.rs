@@ -2,8 +2,8 @@
 
 use rusqlite::ErrorCode as Sqlite;
 
-use crate::error::{ErrorCode, LockError};
-use crate::limits::Limits;
+use crate::backend::limits::Limits;
+use crate::types::error::{ErrorCode, LockError};
 
 /// What can go wrong in the middle of an operation: SQLite's own trouble, or something we found in the file.
 #[derive(Debug)]
@@ -133,8 +133,8 @@ const DESCRIPTORS: usize = 8;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::call::Call;
-    use crate::process::Owner;
+    use crate::backend::call::Call;
+    use crate::runtime::process::Owner;
     use rusqlite::ffi;
     use std::time::Duration;
 

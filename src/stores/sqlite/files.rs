@@ -10,7 +10,7 @@ use nix::libc;
 
 use super::fork::Inside;
 use super::url::{Target, beside};
-use crate::sync::Mutex;
+use crate::runtime::sync::Mutex;
 
 /// As many links as the kernel follows.
 const LINKS: usize = 40;

@@ -15,10 +15,10 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::connection::Patience;
-use crate::error::LockError;
-use crate::limits::Limits;
-use crate::process::Owner;
-use crate::sync::Mutex;
+use crate::backend::limits::Limits;
+use crate::runtime::process::Owner;
+use crate::runtime::sync::Mutex;
+use crate::types::error::LockError;
 
 /// The number of the process in the upper half, how many of its threads are inside SQLite in the lower one. One word, so that a
 /// fork cannot fall between the two.
@@ -182,9 +182,9 @@ mod imp {
     use nix::libc;
 
     use super::{FileId, Patience, stale};
-    use crate::error::LockError;
-    use crate::limits::Limits;
-    use crate::sqlite::url::beside;
+    use crate::backend::limits::Limits;
+    use crate::stores::sqlite::url::beside;
+    use crate::types::error::LockError;
 
     /// Where SQLite locks: part of its file format.
     const PENDING: (libc::off_t, libc::off_t) = (0x4000_0000, 1);
@@ -312,8 +312,8 @@ mod imp {
     use std::path::Path;
 
     use super::{FileId, Patience, stale};
-    use crate::error::LockError;
-    use crate::limits::Limits;
+    use crate::backend::limits::Limits;
+    use crate::types::error::LockError;
 
     /// What the parent left mapped cannot be verified here.
     pub(super) fn take_locks(
@@ -330,9 +330,9 @@ mod imp {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::call::Call;
-    use crate::sqlite::connection::Handle;
-    use crate::sqlite::url::Target;
+    use crate::backend::call::Call;
+    use crate::stores::sqlite::connection::Handle;
+    use crate::stores::sqlite::url::Target;
     use std::time::Duration;
 
     #[test]

@@ -12,7 +12,7 @@
 //! For a TTL of years that last wait is too long. There the wall clock and the boot id help, together: a row of another boot
 //! id that was written before this boot began, by the wall clock, ends after [`LONGEST_AFTER_REBOOT_MS`].
 
-use crate::liveness::is_live;
+use crate::types::liveness::is_live;
 
 /// How much of a lease counts when the lock seems to come from before a reboot.
 pub(super) const LONGEST_AFTER_REBOOT_MS: i64 = 3_600_000;

@@ -24,20 +24,20 @@ use self::pool::Pool;
 use self::sql::Stored;
 use self::transaction::{Boot, next_fence};
 use self::watch::{Eye, Freed};
+use crate::backend::call::Call;
+use crate::backend::keyspace::KeySpace;
+use crate::backend::limits::Limits;
+use crate::backend::pool::Rank;
 use crate::backend::{
     Absence, AcquireOutcome, Backend, Capabilities, ExtendOutcome, LookupBy, ReleaseOutcome, Watch,
 };
-use crate::call::Call;
-use crate::diagnostics::StoredLock;
-use crate::error::LockError;
-use crate::key::Key;
-use crate::keyspace::KeySpace;
-use crate::lease::{Acquired, Holder, LockId, Ttl};
-use crate::limits::Limits;
-use crate::liveness::CLEANUP_GUARD_MS;
-use crate::open::ClientOptions;
-use crate::pool::Rank;
-use crate::process::Owner;
+use crate::client::diagnostics::StoredLock;
+use crate::runtime::process::Owner;
+use crate::stores::open::ClientOptions;
+use crate::types::error::LockError;
+use crate::types::key::Key;
+use crate::types::lease::{Acquired, Holder, LockId, Ttl};
+use crate::types::liveness::CLEANUP_GUARD_MS;
 
 /// Locks in an SQLite file: `sqlite:PATH`.
 ///

@@ -4,10 +4,10 @@ use super::connection::Handle;
 use super::error::Failure;
 use super::fork::{FileId, Inside};
 use super::url::Target;
-use crate::error::{ErrorCode, LockError};
-use crate::limits::Limits;
-use crate::pool::{self, Rank};
-use crate::process::Owner;
+use crate::backend::limits::Limits;
+use crate::backend::pool::{self, Rank};
+use crate::runtime::process::Owner;
+use crate::types::error::{ErrorCode, LockError};
 
 /// The connections of one backend. More would only wait for each other: SQLite has one writer.
 pub(super) struct Pool {
@@ -96,9 +96,9 @@ impl Drop for Idle {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::call::Call;
-    use crate::cancel::CancelToken;
-    use crate::sqlite::url::beside;
+    use crate::backend::call::Call;
+    use crate::runtime::cancel::CancelToken;
+    use crate::stores::sqlite::url::beside;
     use std::time::Duration;
 
     #[test]

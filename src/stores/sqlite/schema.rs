@@ -3,7 +3,7 @@
 use rusqlite::Connection;
 
 use super::error::Failure;
-use crate::error::LockError;
+use crate::types::error::LockError;
 
 const SCHEMA: &str = include_str!("schema.sql");
 

@@ -5,10 +5,10 @@ use rusqlite::types::ValueRef;
 use std::time::Duration;
 
 use super::lease_end::{Now, StoredLease, left_ms};
-use crate::diagnostics::StoredLock;
-use crate::error::LockError;
-use crate::key::MAX_KEY_BYTES;
-use crate::lease::{Fence, LockId, Ttl};
+use crate::client::diagnostics::StoredLock;
+use crate::types::error::LockError;
+use crate::types::key::MAX_KEY_BYTES;
+use crate::types::lease::{Fence, LockId, Ttl};
 
 /// Takes the right to write first of all: a transaction that began by reading could not be sure to get it later.
 pub(super) const BEGIN: &str = "BEGIN IMMEDIATE";

@@ -9,12 +9,12 @@ use super::error::{self, Failure};
 use super::fork::Inside;
 use super::lease_end::Now;
 use super::sql::{self, Live, Stored};
-use crate::call::Call;
-use crate::clock;
-use crate::error::LockError;
-use crate::lease::{Fence, LockId};
-use crate::limits::Limits;
-use crate::pool::Rank;
+use crate::backend::call::Call;
+use crate::backend::limits::Limits;
+use crate::backend::pool::Rank;
+use crate::runtime::clock;
+use crate::types::error::LockError;
+use crate::types::lease::{Fence, LockId};
 
 /// What a process has to know once to read the machine's boot-time clock.
 pub(super) struct Boot {

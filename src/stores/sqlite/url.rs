@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use crate::error::LockError;
+use crate::types::error::LockError;
 
 /// Only the user that makes a lock file may read it: it holds raw keys, and a reader can stop all writers.
 const DEFAULT_MODE: u32 = 0o600;

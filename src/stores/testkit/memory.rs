@@ -6,20 +6,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::ManualClock;
+use crate::backend::call::Call;
+use crate::backend::limits::Limits;
 use crate::backend::{
     Absence, AcquireOutcome, Backend, Capabilities, ExtendOutcome, LookupBy, ReleaseOutcome, Watch,
 };
-use crate::call::Call;
-use crate::cancel::deadline_after;
-use crate::clock::{BootClock, Clock, wall_ms};
-use crate::diagnostics::StoredLock;
-use crate::error::{ErrorCode, LockError};
-use crate::key::Key;
-use crate::lease::{Acquired, Fence, Holder, LockId, Ttl};
-use crate::limits::Limits;
-use crate::liveness::{CLEANUP_GUARD_MS, is_live};
-use crate::process::Owner;
-use crate::sync::Mutex;
+use crate::client::diagnostics::StoredLock;
+use crate::runtime::cancel::deadline_after;
+use crate::runtime::clock::{BootClock, Clock, wall_ms};
+use crate::runtime::process::Owner;
+use crate::runtime::sync::Mutex;
+use crate::types::error::{ErrorCode, LockError};
+use crate::types::key::Key;
+use crate::types::lease::{Acquired, Fence, Holder, LockId, Ttl};
+use crate::types::liveness::{CLEANUP_GUARD_MS, is_live};
 
 /// An operation that a fault can be injected into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -114,7 +114,7 @@ impl MemoryBackend {
                 clock,
                 epoch_ms,
                 state: Mutex::new(State::default()),
-                timeout: crate::open::DEFAULT_OPERATION_TIMEOUT,
+                timeout: crate::stores::open::DEFAULT_OPERATION_TIMEOUT,
                 owner: Owner::current(),
             }),
         }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::error::ErrorCode;
+use crate::types::error::ErrorCode;
 
 fn tcp(url: &str) -> (String, u16, Login) {
     let parsed = RedisUrl::parse(url).expect("a good URL");

@@ -60,15 +60,12 @@ mod waiting;
 pub use backend::call::{Call, OnCancel};
 #[cfg(unix)]
 pub use backend::keyspace::KeySpace;
-#[cfg(unix)]
-pub use backend::telemetry::{IncludeRaw, LockEvent, LockEventType, Telemetry};
+pub use backend::telemetry::Telemetry;
 #[cfg(unix)]
 pub use backend::{
     Absence, AcquireOutcome, Backend, Capabilities, ExtendOutcome, LookupBy, ReleaseOutcome,
     TimeAuthority, Watch,
 };
-#[cfg(unix)]
-pub use client::diagnostics::{LockInfo, LockInfoDebug, StoredLock};
 #[cfg(unix)]
 pub use client::waiter::{Turn, Waiter, WaiterStep};
 #[cfg(unix)]
@@ -76,17 +73,18 @@ pub use client::{Checked, Client};
 #[cfg(unix)]
 pub use holding::guard::Guard;
 #[cfg(unix)]
-pub use options::{
-    Backoff, DEFAULT_ACQUIRE_TIMEOUT, DEFAULT_MAX_RETRIES, DEFAULT_RETRY_DELAY, DEFAULT_TTL,
-    Jitter, LockOptions, ReleaseError,
-};
-#[cfg(unix)]
-pub use runtime::cancel::CancelToken;
-#[cfg(unix)]
-pub use stores::open::{
+pub use options::client::{
     ClientOptions, DEFAULT_CONNECT_TIMEOUT, DEFAULT_DISPOSE_TIMEOUT, DEFAULT_KEY_PREFIX,
     DEFAULT_OPERATION_TIMEOUT, DEFAULT_POOL_SIZE,
 };
+#[cfg(unix)]
+pub use options::hooks::IncludeRaw;
+pub use options::hooks::ReleaseError;
+pub use options::lock::{DEFAULT_ACQUIRE_TIMEOUT, DEFAULT_TTL, LockOptions};
+#[cfg(unix)]
+pub use options::retry::{Backoff, DEFAULT_MAX_RETRIES, DEFAULT_RETRY_DELAY, Jitter};
+#[cfg(unix)]
+pub use runtime::cancel::CancelToken;
 #[cfg(all(unix, feature = "postgres"))]
 pub use stores::postgres::PostgresBackend;
 #[cfg(all(unix, feature = "redis"))]
@@ -97,11 +95,18 @@ pub use stores::sqlite::SqliteBackend;
 pub use stores::testkit;
 #[cfg(unix)]
 pub use types::error::{ErrorCode, LockError, LossReason};
+pub use types::event::{LockEvent, LockEventType};
+pub use types::fence::{Fence, MAX_FENCE};
+pub use types::holder::Holder;
 #[cfg(unix)]
 pub use types::key::{Key, MAX_KEY_BYTES, hash_key};
 #[cfg(unix)]
-pub use types::lease::{Acquired, Fence, Holder, LockId, MAX_FENCE, Ttl};
-#[cfg(unix)]
 pub use types::liveness::{TIME_TOLERANCE_MS, is_live};
+pub use types::lock_id::LockId;
+#[cfg(unix)]
+pub use types::stored_lock::Acquired;
+#[cfg(unix)]
+pub use types::stored_lock::{LockInfo, LockInfoDebug, StoredLock};
+pub use types::ttl::Ttl;
 #[cfg(unix)]
 pub use waiting::wait::WaiterEvent;

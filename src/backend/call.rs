@@ -5,10 +5,10 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::options::LockOptions;
-use crate::runtime::callbacks::guarded;
+use crate::options::lock::LockOptions;
 use crate::runtime::cancel::{CancelToken, Subscription, deadline_after, deadline_from};
 use crate::runtime::wake::Wake;
+use crate::runtime::workers::guarded;
 use crate::types::error::{ErrorCode, LockError};
 
 /// One call of a store: by when it must end, and which token ends it earlier.

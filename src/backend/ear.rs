@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 use crate::backend::Watch;
 use crate::backend::call::Call;
 use crate::backend::limits::Limits;
-use crate::options::{Backoff, Jitter, Retry};
-use crate::runtime::callbacks::guarded;
+use crate::options::retry::{Backoff, Jitter, Retry};
 use crate::runtime::cancel::{CancelToken, deadline_after};
 use crate::runtime::process::Owner;
 use crate::runtime::sync::Mutex;
 use crate::runtime::threads;
+use crate::runtime::workers::guarded;
 use crate::types::error::{ErrorCode, LockError};
-use crate::types::lease::random_bits;
+use crate::types::random::random_bits;
 
 /// How long the connection stays without anybody who waits.
 const LINGER: Duration = Duration::from_secs(1);

@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 
 use crate::types::error::LockError;
 use crate::types::key::{Key, nfc};
-use crate::types::lease::LockId;
+use crate::types::lock_id::LockId;
 
 /// The names a key has in a store.
 ///
@@ -247,7 +247,7 @@ fn check_identifier(option: &str, name: &str, max: usize) -> Result<(), LockErro
 #[cfg(test)]
 mod vectors {
     use super::*;
-    use crate::types::lease::Fence;
+    use crate::types::fence::Fence;
     use crate::types::liveness::is_live_within;
     use serde_json::Value;
 

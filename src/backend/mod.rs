@@ -15,10 +15,13 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::backend::call::Call;
-use crate::client::diagnostics::{LockInfo, StoredLock};
 use crate::types::error::LockError;
+use crate::types::holder::Holder;
 use crate::types::key::Key;
-use crate::types::lease::{Acquired, Holder, LockId, Ttl};
+use crate::types::lock_id::LockId;
+use crate::types::stored_lock::Acquired;
+use crate::types::stored_lock::{LockInfo, StoredLock};
+use crate::types::ttl::Ttl;
 
 /// What an acquire found.
 #[derive(Clone, Debug, PartialEq, Eq)]

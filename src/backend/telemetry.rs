@@ -1,6 +1,5 @@
 //! [`Telemetry`]: a store around a store that tells what happened. Costs nothing where it is not used.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -10,95 +9,20 @@ use crate::backend::call::Call;
 use crate::backend::{
     Absence, AcquireOutcome, Backend, Capabilities, ExtendOutcome, LookupBy, ReleaseOutcome, Watch,
 };
-use crate::client::diagnostics::StoredLock;
-use crate::runtime::callbacks::guarded;
+use crate::options::hooks::{IncludeRaw, OnEvent};
 use crate::runtime::process::Owner;
 use crate::runtime::sync::Mutex;
 use crate::runtime::threads;
+use crate::runtime::workers::guarded;
 use crate::types::error::LockError;
+use crate::types::event::{LockEvent, LockEventType};
 use crate::types::key::Key;
-use crate::types::lease::{LockId, Ttl};
+use crate::types::lock_id::LockId;
+use crate::types::stored_lock::StoredLock;
+use crate::types::ttl::Ttl;
 
 /// How many events may wait for a slow callback.
 const QUEUE: usize = 1024;
-
-/// What an event is told to.
-pub(crate) type OnEvent = Arc<dyn Fn(&LockEvent) + Send + Sync>;
-
-/// Which operation a [`LockEvent`] is of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum LockEventType {
-    /// [`Backend::acquire`].
-    Acquire,
-    /// [`Backend::release`].
-    Release,
-    /// [`Backend::extend`].
-    Extend,
-    /// [`Backend::is_locked`].
-    IsLocked,
-    /// [`Backend::lookup`] and [`Backend::find`].
-    Lookup,
-}
-
-/// One operation and how it went. `Debug` leaves the raw fields out.
-#[derive(Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct LockEvent {
-    /// Which operation.
-    pub kind: LockEventType,
-    /// Whether it did what was asked. A lookup that found nothing did not, without a [`reason`](Self::reason); an `is_locked`
-    /// that was answered always did.
-    pub ok: bool,
-    /// Why not, where the store answered: `locked`, `expired` or `not-found`.
-    pub reason: Option<&'static str>,
-    /// The hash of the key, where the operation had one.
-    pub key_hash: Option<String>,
-    /// The hash of the lock id, where the operation had one.
-    pub lock_id_hash: Option<String>,
-    /// The raw key, if [`IncludeRaw`] says so.
-    pub key: Option<String>,
-    /// The raw lock id, if [`IncludeRaw`] says so.
-    pub lock_id: Option<String>,
-    /// How long it took.
-    pub duration: Duration,
-}
-
-impl fmt::Debug for LockEvent {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LockEvent")
-            .field("kind", &self.kind)
-            .field("ok", &self.ok)
-            .field("reason", &self.reason)
-            .field("key_hash", &self.key_hash)
-            .field("lock_id_hash", &self.lock_id_hash)
-            .field("duration", &self.duration)
-            .finish_non_exhaustive()
-    }
-}
-
-/// Whether events carry raw keys and lock ids.
-#[derive(Clone, Default)]
-#[non_exhaustive]
-pub enum IncludeRaw {
-    /// Never. The default.
-    #[default]
-    Never,
-    /// Always.
-    Always,
-    /// When the predicate, given the event without them, says so. It runs on the callback's thread.
-    When(Arc<dyn Fn(&LockEvent) -> bool + Send + Sync>),
-}
-
-impl fmt::Debug for IncludeRaw {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Never => "Never",
-            Self::Always => "Always",
-            Self::When(_) => "When(..)",
-        })
-    }
-}
 
 /// A [`Backend`] around a [`Backend`] that emits a [`LockEvent`] per operation.
 ///

@@ -1,6 +1,6 @@
 //! [`Client`]: opens a store and takes locks in it.
 
-pub(crate) mod diagnostics;
+pub(crate) mod inspect;
 pub(crate) mod waiter;
 
 use std::fmt;
@@ -14,21 +14,25 @@ use crate::backend::telemetry::Telemetry;
 use crate::backend::{
     AcquireOutcome, Backend, Capabilities, ExtendOutcome, LookupBy, ReleaseOutcome, Watch,
 };
-use crate::client::diagnostics::StoredLock;
 use crate::client::waiter::{Turn, Waiter};
 use crate::holding::guard::{Bounds, Guard, Held, LateAcquire};
 use crate::holding::lifecycle::{Lease, Lifecycle};
-use crate::options::{Checked as CheckedOptions, LockOptions};
+use crate::options::client::ClientOptions;
+use crate::options::hooks::Hooks;
+use crate::options::lock::{Checked as CheckedOptions, LockOptions};
 use crate::runtime::Runtime;
-use crate::runtime::callbacks::Hooks;
 use crate::runtime::cancel::{deadline_after, deadline_from};
 use crate::runtime::ending::InUse;
 use crate::runtime::process::Owner;
 use crate::runtime::threads;
-use crate::stores::open::ClientOptions;
+use crate::stores;
 use crate::types::error::LockError;
+use crate::types::fence::WARN_FENCE;
+use crate::types::holder::Holder;
 use crate::types::key::Key;
-use crate::types::lease::{Holder, LockId, Ttl, WARN_FENCE};
+use crate::types::lock_id::LockId;
+use crate::types::stored_lock::StoredLock;
+use crate::types::ttl::Ttl;
 use crate::waiting::policy::LAST_CHANCE;
 use crate::waiting::queue::Queue;
 use crate::waiting::undo::Undo;
@@ -107,7 +111,7 @@ impl Client {
     /// # Errors
     /// `InvalidArgument` for a URL or an option that cannot work. The message does not hold a password.
     pub fn open_with(url: &str, options: &ClientOptions) -> Result<Self, LockError> {
-        Ok(Self::build(options.store(url)?, options))
+        Ok(Self::build(stores::open::open(url, options)?, options))
     }
 
     /// A client of a store of your own, with all defaults.
@@ -137,7 +141,7 @@ impl Client {
             None => backend,
         };
         let runtime = options.runtime();
-        let hooks = Hooks::new(options);
+        let hooks = Hooks::new(options.on_warning.clone(), options.on_release_error.clone());
         let bounds = Bounds {
             operation: options.operation_timeout,
             dispose: options.dispose_timeout,

@@ -7,10 +7,10 @@ use crate::backend::call::Call;
 use crate::backend::{Absence, ExtendOutcome};
 use crate::holding::guard::Held;
 use crate::holding::lifecycle::{Effect, Extension};
-use crate::runtime::callbacks::guarded;
 use crate::runtime::threads;
+use crate::runtime::workers::guarded;
 use crate::types::error::LockError;
-use crate::types::lease::Ttl;
+use crate::types::ttl::Ttl;
 
 /// How soon a failed renewal is tried again, at the least.
 const RETRY: Duration = Duration::from_millis(10);

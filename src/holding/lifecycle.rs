@@ -11,14 +11,15 @@ mod tests;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub(crate) use self::terms::{Effect, Extension, Lease, Leave, Pace, Ring, Turn};
+pub(crate) use self::terms::{Effect, Extension, Lease, Leave, Ring, Turn};
 use self::terms::{InDoubt, believed_until};
 use crate::backend::call::Call;
+use crate::options::lock::Pace;
 use crate::runtime::cancel::CancelToken;
 use crate::runtime::sync::{Condvar, Mutex, MutexGuard, ThreadId, current_thread};
 use crate::runtime::wake::{Wake, WakeFd};
 use crate::types::error::LossReason;
-use crate::types::lease::Ttl;
+use crate::types::ttl::Ttl;
 
 /// How long a release waits for a lost callback that is running: the callback is the user's, and may never end.
 const CALLBACK_PATIENCE: Duration = Duration::from_secs(1);

@@ -8,8 +8,9 @@ use loom::thread;
 use std::time::Duration;
 
 use crate::backend::call::Call;
-use crate::holding::lifecycle::{Extension, Lease, Leave, Lifecycle, Pace, Ring, Turn};
-use crate::types::lease::Ttl;
+use crate::holding::lifecycle::{Extension, Lease, Leave, Lifecycle, Ring, Turn};
+use crate::options::lock::Pace;
+use crate::types::ttl::Ttl;
 
 const TTL: Duration = Duration::from_secs(30);
 const RENEWAL: Duration = Duration::from_secs(10);

@@ -53,20 +53,18 @@ pub(crate) fn addresses(
             "the host name is empty or has a NUL in it",
         ));
     }
-    let mut found = RESOLVER
-        .get(|| Resolver::new(Box::new(system)))
-        .resolve(bare, limits)?;
+    let mut found = shared().resolve(bare, limits)?;
     for address in &mut found {
         address.set_port(port);
     }
     Ok(found)
 }
 
-/// Ends the helpers that have nothing to do.
-pub(crate) fn end_idle_threads() {
-    RESOLVER
-        .get(|| Resolver::new(Box::new(system)))
-        .end_idle_helpers();
+fn shared() -> &'static Arc<Resolver> {
+    RESOLVER.get(|| {
+        ending::when_unused(|| shared().end_idle_helpers());
+        Resolver::new(Box::new(system))
+    })
 }
 
 fn system(host: &str) -> Answer {

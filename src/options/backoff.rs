@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::options::{Backoff, Jitter, Retry};
+use crate::options::retry::{Backoff, Jitter, Retry};
 
 /// No delay grows beyond this, unless the base itself is longer.
 const CAP: Duration = Duration::from_secs(2);

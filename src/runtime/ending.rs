@@ -6,9 +6,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-#[cfg(any(feature = "redis", feature = "postgres"))]
-use crate::net::resolve;
-use crate::runtime;
 use crate::runtime::cancel::{CancelToken, deadline_after};
 use crate::runtime::process::{Owner, PerProcess};
 use crate::runtime::sync::{Condvar, Mutex};
@@ -29,6 +26,8 @@ struct Process {
     users: AtomicUsize,
     threads: Mutex<Threads>,
     ended: Condvar,
+    /// What ends the idle threads of each part of the library that has some.
+    end_idle: Mutex<Vec<fn()>>,
 }
 
 #[derive(Default)]
@@ -60,6 +59,7 @@ fn process() -> &'static Process {
         users: AtomicUsize::new(0),
         threads: Mutex::new(Threads::default()),
         ended: Condvar::new(),
+        end_idle: Mutex::new(Vec::new()),
     })
 }
 
@@ -97,9 +97,10 @@ impl Drop for InUse {
         // A forked child counts in a copy of its own, whose threads do not exist.
         let process = self.process;
         if process.users.fetch_sub(1, Ordering::AcqRel) == 1 && self.owner.is_this_process() {
-            runtime::end_idle_threads();
-            #[cfg(any(feature = "redis", feature = "postgres"))]
-            resolve::end_idle_threads();
+            let end_idle = process.end_idle.lock().clone();
+            for end in end_idle {
+                end();
+            }
             // A thread cannot wait for itself, and one in the user's callback must not wait for another.
             if OURS.get() {
                 process.threads.lock().leave_alone();
@@ -108,6 +109,12 @@ impl Drop for InUse {
             }
         }
     }
+}
+
+/// Has `end_idle` called when the last client, guard and undo of this process are gone. Called once by each part of the library
+/// that keeps threads for later work.
+pub(crate) fn when_unused(end_idle: fn()) {
+    process().end_idle.lock().push(end_idle);
 }
 
 /// Starts a thread with `start`, which is given what the thread must run, and keeps its handle.

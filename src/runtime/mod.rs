@@ -1,6 +1,5 @@
 //! What all clients of a process share.
 
-pub(crate) mod callbacks;
 pub(crate) mod cancel;
 pub(crate) mod clock;
 pub(crate) mod ending;
@@ -9,18 +8,19 @@ pub(crate) mod sync;
 pub(crate) mod threads;
 pub(crate) mod timer;
 pub(crate) mod wake;
+pub(crate) mod workers;
 
 use std::sync::Arc;
 
-use crate::runtime::callbacks::Workers;
 use crate::runtime::clock::{BootClock, Clock};
 use crate::runtime::process::PerProcess;
 use crate::runtime::timer::Timer;
+use crate::runtime::workers::Workers;
 
 static SHARED: PerProcess<Runtime> = PerProcess::new();
 
 /// Ends the threads that have nothing to do.
-pub(crate) fn end_idle_threads() {
+fn end_idle_threads() {
     let shared = Runtime::shared();
     shared.timer.end_idle_thread();
     shared.workers.end_idle_threads();
@@ -37,9 +37,12 @@ impl Runtime {
     /// This process's runtime.
     pub(crate) fn shared() -> Self {
         SHARED
-            .get(|| Self {
-                timer: Arc::new(Timer::new(Arc::new(BootClock))),
-                workers: Workers::new(),
+            .get(|| {
+                ending::when_unused(end_idle_threads);
+                Self {
+                    timer: Arc::new(Timer::new(Arc::new(BootClock))),
+                    workers: Workers::new(),
+                }
             })
             .clone()
     }

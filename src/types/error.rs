@@ -4,7 +4,7 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use crate::types::lease::Holder;
+use crate::types::holder::Holder;
 
 /// What kind of trouble a [`LockError`] reports. Branch on this, show the message to people.
 ///

@@ -1,6 +1,12 @@
 //! Values: keys, ids, fences, times and errors. No I/O, no clock, no thread; uses no other folder.
 
 pub(crate) mod error;
+pub(crate) mod event;
+pub(crate) mod fence;
+pub(crate) mod holder;
 pub(crate) mod key;
-pub(crate) mod lease;
 pub(crate) mod liveness;
+pub(crate) mod lock_id;
+pub(crate) mod random;
+pub(crate) mod stored_lock;
+pub(crate) mod ttl;

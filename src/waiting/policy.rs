@@ -5,7 +5,8 @@
 
 use std::time::{Duration, Instant};
 
-use crate::options::{Checked, Retry};
+use crate::options::lock::Checked;
+use crate::options::retry::Retry;
 use crate::runtime::cancel::deadline_from;
 use crate::types::error::ErrorCode;
 

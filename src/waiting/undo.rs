@@ -6,15 +6,19 @@ use std::time::{Duration, Instant};
 use crate::backend::call::Call;
 use crate::backend::{Backend, ReleaseOutcome};
 use crate::holding::guard::Bounds;
-use crate::options::{Backoff, Jitter, OnReleaseError, Retry};
+use crate::options::hooks::FailedRelease;
+use crate::options::hooks::OnReleaseError;
+use crate::options::retry::{Backoff, Jitter, Retry};
 use crate::runtime::Runtime;
-use crate::runtime::callbacks::{FailedRelease, guarded};
 use crate::runtime::ending::InUse;
 use crate::runtime::sync::Mutex;
 use crate::runtime::timer::Alarm;
+use crate::runtime::workers::guarded;
 use crate::types::error::LockError;
 use crate::types::key::Key;
-use crate::types::lease::{LockId, Ttl, random_bits};
+use crate::types::lock_id::LockId;
+use crate::types::random::random_bits;
+use crate::types::ttl::Ttl;
 
 /// How a release that was not answered is repeated: soon at first, then every two seconds.
 const PACE: Retry = Retry {

@@ -10,12 +10,16 @@ use std::time::{Duration, Instant};
 use crate::backend::AcquireOutcome;
 use crate::backend::call::Call;
 use crate::client::Client;
-use crate::options::Checked;
+use crate::options::lock::Checked;
 use crate::runtime::cancel::Bell;
 use crate::runtime::wake::Wake;
 use crate::types::error::{ErrorCode, LockError};
+use crate::types::holder::Holder;
 use crate::types::key::Key;
-use crate::types::lease::{Acquired, Holder, LockId, Ttl, random_bits};
+use crate::types::lock_id::LockId;
+use crate::types::random::random_bits;
+use crate::types::stored_lock::Acquired;
+use crate::types::ttl::Ttl;
 use crate::waiting::policy::{GiveUpReason, WaitAction, WaitEvent, WaitPolicy};
 use crate::waiting::queue::{Known, Place};
 

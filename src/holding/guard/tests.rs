@@ -8,14 +8,16 @@ use super::{Bounds, Guard, Held};
 use crate::backend::call::Call;
 use crate::backend::{AcquireOutcome, Backend};
 use crate::holding::heartbeat;
-use crate::holding::lifecycle::{Lease, Lifecycle, Pace, Ring};
+use crate::holding::lifecycle::{Lease, Lifecycle, Ring};
+use crate::options::lock::Pace;
 use crate::runtime::Runtime;
 use crate::runtime::ending::InUse;
 use crate::runtime::process::Owner;
 use crate::stores::testkit::{Fault, ManualClock, MemoryBackend, Verb};
 use crate::types::error::ErrorCode;
 use crate::types::key::Key;
-use crate::types::lease::{LockId, Ttl};
+use crate::types::lock_id::LockId;
+use crate::types::ttl::Ttl;
 use crate::waiting::queue::Queue;
 
 const TTL: Duration = Duration::from_secs(30);

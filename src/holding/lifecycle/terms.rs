@@ -2,30 +2,9 @@
 
 use std::time::Duration;
 
+use crate::options::lock::Pace;
 use crate::runtime::cancel::CancelToken;
-use crate::types::lease::Ttl;
-
-/// How often a lease is renewed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Pace {
-    Never,
-    /// Every third of the ttl, whatever the ttl becomes.
-    Third,
-    Every(Duration),
-}
-
-impl Pace {
-    pub(super) fn interval(self, ttl: Ttl) -> Option<Duration> {
-        let third = ttl.as_duration() / 3;
-        match self {
-            Self::Never => None,
-            Self::Third => Some(third),
-            // The interval was checked against the first ttl; an extend may have chosen a shorter one.
-            Self::Every(every) if every < ttl.as_duration() => Some(every),
-            Self::Every(_) => Some(third),
-        }
-    }
-}
+use crate::types::ttl::Ttl;
 
 /// What a guard starts with.
 pub(crate) struct Lease {

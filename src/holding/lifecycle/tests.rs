@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Effect, Extension, Lease, Leave, Lifecycle, LossReason, Pace, Ring, believed_until};
 use crate::backend::call::Call;
-use crate::types::lease::Ttl;
+use crate::types::ttl::Ttl;
 
 /// What the store's clock shows when ours shows zero.
 const EPOCH_MS: i64 = 1_700_000_000_000;

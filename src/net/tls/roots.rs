@@ -17,11 +17,11 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
 use crate::backend::limits::Limits;
-use crate::runtime::callbacks::guarded;
 use crate::runtime::process::PerProcess;
 use crate::runtime::sync::{Condvar, Mutex};
 use crate::runtime::threads;
 use crate::runtime::wake::Wake;
+use crate::runtime::workers::guarded;
 use crate::types::error::{ErrorCode, LockError};
 
 /// A file of CA certificates that is longer is refused. Those of the systems have less than 1 MiB.

@@ -15,7 +15,7 @@ use crate::backend::store_clock::StoreClock;
 use crate::runtime::process::Owner;
 use crate::runtime::threads;
 use crate::types::error::{ErrorCode, LockError};
-use crate::types::lease::random_bits;
+use crate::types::random::random_bits;
 
 /// No answer of ours is near it.
 const MAX_MESSAGES: usize = 4096;

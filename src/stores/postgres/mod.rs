@@ -27,13 +27,17 @@ use crate::backend::pool::Rank;
 use crate::backend::{
     Absence, AcquireOutcome, Backend, Capabilities, ExtendOutcome, LookupBy, ReleaseOutcome, Watch,
 };
-use crate::client::diagnostics::StoredLock;
+use crate::options::client::ClientOptions;
 use crate::runtime::process::Owner;
-use crate::stores::open::ClientOptions;
 use crate::types::error::LockError;
+use crate::types::fence::{Fence, MAX_FENCE};
+use crate::types::holder::Holder;
 use crate::types::key::{Key, hash_key};
-use crate::types::lease::{Acquired, Fence, Holder, LockId, MAX_FENCE, Ttl};
 use crate::types::liveness::{CLEANUP_GUARD_MS, TIME_TOLERANCE_MS, is_live};
+use crate::types::lock_id::LockId;
+use crate::types::stored_lock::Acquired;
+use crate::types::stored_lock::StoredLock;
+use crate::types::ttl::Ttl;
 
 /// Locks in a Postgres database, in tables that [`setup_schema`](Backend::setup_schema) creates.
 ///

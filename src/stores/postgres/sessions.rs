@@ -17,7 +17,7 @@ use crate::backend::limits::Limits;
 use crate::backend::pool::{Pool, Rank, Slot};
 use crate::backend::store_clock::StoreClock;
 use crate::net::Endpoint;
-use crate::stores::open::ClientOptions;
+use crate::options::client::ClientOptions;
 use crate::types::error::{ErrorCode, LockError};
 
 pub(crate) struct Sessions {

@@ -34,15 +34,19 @@ use crate::backend::pool::Rank;
 use crate::backend::{
     Absence, AcquireOutcome, Backend, Capabilities, ExtendOutcome, LookupBy, ReleaseOutcome, Watch,
 };
-use crate::client::diagnostics::StoredLock;
 #[cfg(feature = "tls")]
 use crate::net::tls::{Tls, Verify};
+use crate::options::client::ClientOptions;
 use crate::runtime::process::Owner;
-use crate::stores::open::ClientOptions;
 use crate::types::error::LockError;
+use crate::types::fence::{Fence, MAX_FENCE};
+use crate::types::holder::Holder;
 use crate::types::key::Key;
-use crate::types::lease::{Acquired, Fence, Holder, LockId, MAX_FENCE, Ttl};
 use crate::types::liveness::TIME_TOLERANCE_MS;
+use crate::types::lock_id::LockId;
+use crate::types::stored_lock::Acquired;
+use crate::types::stored_lock::StoredLock;
+use crate::types::ttl::Ttl;
 
 /// Locks in a Redis server, shared with the TypeScript library: the same key is the same lock with the same fences.
 ///

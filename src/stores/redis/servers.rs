@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::backend::limits::Limits;
 use crate::backend::pool::{Pool, Rank};
-use crate::stores::open::ClientOptions;
+use crate::options::client::ClientOptions;
 use crate::stores::redis::connection::{Connection, Connector};
 use crate::stores::redis::error;
 use crate::stores::redis::route::{Route, Routed};

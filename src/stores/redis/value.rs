@@ -2,10 +2,11 @@
 
 use serde_json::Value;
 
-use crate::client::diagnostics::StoredLock;
 use crate::types::error::LockError;
+use crate::types::fence::Fence;
 use crate::types::key::Key;
-use crate::types::lease::{Fence, LockId};
+use crate::types::lock_id::LockId;
+use crate::types::stored_lock::StoredLock;
 
 /// The value up to its fence; the script adds the fence and the times.
 pub(crate) fn head(key: &Key, id: &LockId) -> Vec<u8> {

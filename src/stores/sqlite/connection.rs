@@ -17,7 +17,7 @@ use crate::backend::limits::Limits;
 use crate::runtime::cancel::CancelToken;
 use crate::runtime::sync::Mutex;
 use crate::types::error::LockError;
-use crate::types::lease::random_bits;
+use crate::types::random::random_bits;
 
 /// The longest pause of a waiter. It does not grow with the wait: whoever waits longest must not look least often, which is
 /// how SQLite's own busy timeout starves every second process.

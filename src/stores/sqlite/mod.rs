@@ -31,13 +31,16 @@ use crate::backend::pool::Rank;
 use crate::backend::{
     Absence, AcquireOutcome, Backend, Capabilities, ExtendOutcome, LookupBy, ReleaseOutcome, Watch,
 };
-use crate::client::diagnostics::StoredLock;
+use crate::options::client::ClientOptions;
 use crate::runtime::process::Owner;
-use crate::stores::open::ClientOptions;
 use crate::types::error::LockError;
+use crate::types::holder::Holder;
 use crate::types::key::Key;
-use crate::types::lease::{Acquired, Holder, LockId, Ttl};
 use crate::types::liveness::CLEANUP_GUARD_MS;
+use crate::types::lock_id::LockId;
+use crate::types::stored_lock::Acquired;
+use crate::types::stored_lock::StoredLock;
+use crate::types::ttl::Ttl;
 
 /// Locks in an SQLite file: `sqlite:PATH`.
 ///

@@ -5,10 +5,12 @@ use rusqlite::types::ValueRef;
 use std::time::Duration;
 
 use super::lease_end::{Now, StoredLease, left_ms};
-use crate::client::diagnostics::StoredLock;
 use crate::types::error::LockError;
+use crate::types::fence::Fence;
 use crate::types::key::MAX_KEY_BYTES;
-use crate::types::lease::{Fence, LockId, Ttl};
+use crate::types::lock_id::LockId;
+use crate::types::stored_lock::StoredLock;
+use crate::types::ttl::Ttl;
 
 /// Takes the right to write first of all: a transaction that began by reading could not be sure to get it later.
 pub(super) const BEGIN: &str = "BEGIN IMMEDIATE";

@@ -14,7 +14,8 @@ use crate::backend::limits::Limits;
 use crate::backend::pool::Rank;
 use crate::runtime::clock;
 use crate::types::error::LockError;
-use crate::types::lease::{Fence, LockId};
+use crate::types::fence::Fence;
+use crate::types::lock_id::LockId;
 
 /// What a process has to know once to read the machine's boot-time clock.
 pub(super) struct Boot {

@@ -12,12 +12,12 @@ use std::time::{Duration, SystemTime};
 use super::files::real_path;
 use super::url::beside;
 use crate::backend::Watch;
-use crate::runtime::callbacks::guarded;
 use crate::runtime::cancel::{CancelToken, deadline_after};
 use crate::runtime::process::Owner;
 use crate::runtime::sync::Mutex;
 use crate::runtime::threads;
-use crate::types::lease::random_bits;
+use crate::runtime::workers::guarded;
+use crate::types::random::random_bits;
 
 /// How soon it looks again after a change.
 const SHORTEST: Duration = Duration::from_millis(1);

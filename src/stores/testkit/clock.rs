@@ -4,10 +4,10 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use crate::options::client::ClientOptions;
 use crate::runtime::clock::Clock;
 use crate::runtime::sync::Mutex;
 use crate::runtime::wake::Wake;
-use crate::stores::open::ClientOptions;
 
 /// A clock that stands still until it is [advanced](Self::advance). Clones are the same clock.
 ///

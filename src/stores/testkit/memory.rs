@@ -11,15 +11,19 @@ use crate::backend::limits::Limits;
 use crate::backend::{
     Absence, AcquireOutcome, Backend, Capabilities, ExtendOutcome, LookupBy, ReleaseOutcome, Watch,
 };
-use crate::client::diagnostics::StoredLock;
 use crate::runtime::cancel::deadline_after;
 use crate::runtime::clock::{BootClock, Clock, wall_ms};
 use crate::runtime::process::Owner;
 use crate::runtime::sync::Mutex;
 use crate::types::error::{ErrorCode, LockError};
+use crate::types::fence::Fence;
+use crate::types::holder::Holder;
 use crate::types::key::Key;
-use crate::types::lease::{Acquired, Fence, Holder, LockId, Ttl};
 use crate::types::liveness::{CLEANUP_GUARD_MS, is_live};
+use crate::types::lock_id::LockId;
+use crate::types::stored_lock::Acquired;
+use crate::types::stored_lock::StoredLock;
+use crate::types::ttl::Ttl;
 
 /// An operation that a fault can be injected into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -114,7 +118,7 @@ impl MemoryBackend {
                 clock,
                 epoch_ms,
                 state: Mutex::new(State::default()),
-                timeout: crate::stores::open::DEFAULT_OPERATION_TIMEOUT,
+                timeout: crate::options::client::DEFAULT_OPERATION_TIMEOUT,
                 owner: Owner::current(),
             }),
         }

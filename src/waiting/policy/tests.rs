@@ -1,7 +1,8 @@
 //! For every sequence of events: no sleep past the end, no attempt after its bound, retries counted as promised, and an end.
 
 use super::*;
-use crate::options::{Backoff, DEFAULT_ACQUIRE_TIMEOUT, DEFAULT_MAX_RETRIES, Jitter, LockOptions};
+use crate::options::lock::{DEFAULT_ACQUIRE_TIMEOUT, LockOptions};
+use crate::options::retry::{Backoff, DEFAULT_MAX_RETRIES, Jitter};
 use proptest::prelude::*;
 
 /// What a caller sets, and what the policy must make of it.

@@ -95,7 +95,7 @@ fn a_client_takes_urls_and_keywords() {
         "host=h user=app",
         "user = app host = '/run'",
     ] {
-        assert!(options.store(good).is_ok(), "{good}");
+        assert!(crate::stores::open::open(good, &options).is_ok(), "{good}");
     }
     for bad in [
         "postgres:",
@@ -104,7 +104,9 @@ fn a_client_takes_urls_and_keywords() {
         "=x",
         "Host=h user=app",
     ] {
-        let code = options.store(bad).err().map(|e| e.code());
+        let code = crate::stores::open::open(bad, &options)
+            .err()
+            .map(|e| e.code());
         assert_eq!(code, Some(crate::ErrorCode::InvalidArgument), "{bad}");
     }
 }

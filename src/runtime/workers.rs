@@ -1,19 +1,13 @@
-//! Where user code runs: on threads of its own, panics caught. The crate's only `catch_unwind` is here.
+//! The threads that user code runs on. A panic of user code is caught here: this is the crate's only `catch_unwind`.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::options::{OnReleaseError, ReleaseError};
-use crate::runtime::cancel::{Bell, CancelToken};
 use crate::runtime::sync::{Condvar, Mutex};
 use crate::runtime::threads;
 use crate::runtime::timer::{Alarm, Timer};
-use crate::runtime::wake::Wake as _;
-use crate::stores::open::{ClientOptions, OnWarning};
-use crate::types::error::LockError;
 
 /// Runs foreign code; `None` if it panicked. The panic hook has spoken by then.
 pub(crate) fn guarded<R>(body: impl FnOnce() -> R) -> Option<R> {
@@ -120,124 +114,6 @@ impl Alarm for Workers {
             None
         } else {
             Some(now + AGAIN)
-        }
-    }
-}
-
-/// Writes a line, with one write: those of several threads do not mix. `eprintln!` panics where stderr is closed, and a drop
-/// must not.
-fn tell_stderr(what: std::fmt::Arguments<'_>) {
-    use std::io::Write as _;
-    let line = format!("syncguard: {what}\n");
-    let _ = std::io::stderr().write_all(line.as_bytes());
-}
-
-/// The hooks of a client.
-#[derive(Clone, Default)]
-pub(crate) struct Hooks {
-    on_warning: Option<OnWarning>,
-    on_release_error: Option<OnReleaseError>,
-}
-
-impl Hooks {
-    pub(crate) fn new(options: &ClientOptions) -> Self {
-        Self {
-            on_warning: options.on_warning.clone(),
-            on_release_error: options.on_release_error.clone(),
-        }
-    }
-
-    /// The same with a guard's own release hook, if it has one.
-    pub(crate) fn with_release_hook(&self, own: Option<&OnReleaseError>) -> Option<OnReleaseError> {
-        own.or(self.on_release_error.as_ref()).cloned()
-    }
-
-    pub(crate) fn warn(&self, workers: &Arc<Workers>, timer: &Timer, message: String) {
-        let hook = self.on_warning.clone();
-        workers.run(timer, Box::new(move || tell(hook.as_ref(), &message)));
-    }
-
-    /// Has the hook, or stderr, told of all `messages`, and waits for that until `limit` or a cancel. Answers how many are not delivered by
-    /// then; a hook that goes on later gets the rest. A message at which the hook panics counts as delivered.
-    pub(crate) fn warn_and_wait(
-        &self,
-        workers: &Arc<Workers>,
-        timer: &Timer,
-        messages: &[String],
-        cancel: Option<&CancelToken>,
-        limit: Instant,
-    ) -> usize {
-        if messages.is_empty() {
-            return 0;
-        }
-        let (hook, all) = (self.on_warning.clone(), messages.to_vec());
-        let (count, bell) = (Arc::new(AtomicUsize::new(0)), Arc::new(Bell::default()));
-        let _subscription = cancel.map(|token| token.subscribe(bell.clone()));
-        let (told, done) = (Arc::clone(&count), Arc::clone(&bell));
-        workers.run(
-            timer,
-            Box::new(move || {
-                for message in &all {
-                    guarded(|| tell(hook.as_ref(), message));
-                    told.fetch_add(1, Ordering::Release);
-                }
-                done.wake();
-            }),
-        );
-        bell.sleep_until(limit);
-        messages.len() - count.load(Ordering::Acquire)
-    }
-}
-
-fn tell(hook: Option<&OnWarning>, message: &str) {
-    match hook {
-        Some(hook) => hook(message),
-        None => tell_stderr(format_args!("warning: {message}")),
-    }
-}
-
-/// A release that failed with nobody to be told.
-pub(crate) struct FailedRelease {
-    pub(crate) error: LockError,
-    pub(crate) key: String,
-    pub(crate) lock_id: String,
-    pub(crate) source: &'static str,
-}
-
-impl FailedRelease {
-    pub(crate) fn report(
-        self,
-        hook: Option<OnReleaseError>,
-        workers: &Arc<Workers>,
-        timer: &Timer,
-    ) {
-        match hook {
-            Some(hook) => workers.run(
-                timer,
-                Box::new(move || {
-                    let Self {
-                        error,
-                        key,
-                        lock_id,
-                        source,
-                    } = &self;
-                    hook(&ReleaseError {
-                        error,
-                        key,
-                        lock_id,
-                        source,
-                    });
-                }),
-            ),
-            None if cfg!(debug_assertions)
-                || std::env::var("SYNCGUARD_DEBUG").is_ok_and(|v| v == "true") =>
-            {
-                tell_stderr(format_args!(
-                    "a lock could not be released ({}): {}",
-                    self.source, self.error
-                ));
-            }
-            None => {}
         }
     }
 }

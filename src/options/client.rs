@@ -1,0 +1,226 @@
+//! [`ClientOptions`]: everything about a client that is not in its URL.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::options::hooks::{IncludeRaw, OnEvent, OnReleaseError, OnWarning, ReleaseError};
+use crate::runtime::Runtime;
+use crate::types::error::LockError;
+use crate::types::event::LockEvent;
+
+/// The default number of connections.
+pub const DEFAULT_POOL_SIZE: usize = 16;
+/// The default time to connect, TLS and authentication included.
+pub const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// The default bound of a single operation.
+pub const DEFAULT_OPERATION_TIMEOUT: Duration = Duration::from_secs(5);
+/// The default bound of the release in `Drop`.
+pub const DEFAULT_DISPOSE_TIMEOUT: Duration = Duration::from_secs(5);
+/// The default prefix of keys in Redis.
+pub const DEFAULT_KEY_PREFIX: &str = "syncguard";
+
+/// Everything about a client that is not in its URL. Nothing is checked before it is used.
+///
+/// ```
+/// use std::time::Duration;
+/// use syncguard::{Client, ClientOptions};
+///
+/// # let dir = tempfile::tempdir()?;
+/// # let url = format!("sqlite:{}", dir.path().join("locks.db").display());
+/// let options = ClientOptions::new().operation_timeout(Duration::from_secs(2)).dispose_timeout(Duration::from_secs(1));
+/// let client = Client::open_with(&url, &options)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+#[must_use]
+pub struct ClientOptions {
+    pub(crate) key_prefix: String,
+    pub(crate) schema: Option<String>,
+    pub(crate) table_name: Option<String>,
+    pub(crate) fence_table_name: Option<String>,
+    pub(crate) tls_ca_file: Option<PathBuf>,
+    pub(crate) tls_insecure: bool,
+    pub(crate) pool_size: usize,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) operation_timeout: Duration,
+    pub(crate) dispose_timeout: Duration,
+    pub(crate) cleanup_in_is_locked: bool,
+    pub(crate) on_release_error: Option<OnReleaseError>,
+    pub(crate) on_warning: Option<OnWarning>,
+    pub(crate) on_event: Option<OnEvent>,
+    pub(crate) include_raw: IncludeRaw,
+    #[cfg(feature = "testkit")]
+    pub(crate) clock: Option<Arc<dyn crate::runtime::clock::Clock>>,
+}
+
+impl Default for ClientOptions {
+    fn default() -> Self {
+        Self {
+            key_prefix: DEFAULT_KEY_PREFIX.to_owned(),
+            schema: None,
+            table_name: None,
+            fence_table_name: None,
+            tls_ca_file: None,
+            tls_insecure: false,
+            pool_size: DEFAULT_POOL_SIZE,
+            connect_timeout: DEFAULT_CONNECT_TIMEOUT,
+            operation_timeout: DEFAULT_OPERATION_TIMEOUT,
+            dispose_timeout: DEFAULT_DISPOSE_TIMEOUT,
+            cleanup_in_is_locked: false,
+            on_release_error: None,
+            on_warning: None,
+            on_event: None,
+            include_raw: IncludeRaw::Never,
+            #[cfg(feature = "testkit")]
+            clock: None,
+        }
+    }
+}
+
+impl ClientOptions {
+    /// All defaults.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Redis: what stands before every stored key. Default `"syncguard"`; trailing colons do not count, so `"a"` and `"a:"`
+    /// are the same. Prefixes of clients that share a database must not nest (`"app"` and `"app:x"`).
+    pub fn key_prefix(mut self, prefix: &str) -> Self {
+        self.key_prefix = prefix.to_owned();
+        self
+    }
+
+    /// Postgres: the schema of the tables and functions. Default: the first one of the connection's `search_path`.
+    pub fn schema(mut self, schema: &str) -> Self {
+        self.schema = Some(schema.to_owned());
+        self
+    }
+
+    /// Postgres: the table of locks. Default `"syncguard_locks"`.
+    pub fn table_name(mut self, name: &str) -> Self {
+        self.table_name = Some(name.to_owned());
+        self
+    }
+
+    /// Postgres: the table of fence counters. Default `"syncguard_fence_counters"`.
+    pub fn fence_table_name(mut self, name: &str) -> Self {
+        self.fence_table_name = Some(name.to_owned());
+        self
+    }
+
+    /// TLS: the roots to trust, as PEM, in place of the system's. A regular file of up to 16 MiB.
+    pub fn tls_ca_file(mut self, path: impl AsRef<Path>) -> Self {
+        self.tls_ca_file = Some(path.as_ref().to_owned());
+        self
+    }
+
+    /// TLS: accepts any certificate of any host. **Unsafe on every network you do not own**: whoever sits in between can read
+    /// the password and grant locks.
+    pub fn tls_danger_accept_invalid_certs(mut self, accept: bool) -> Self {
+        self.tls_insecure = accept;
+        self
+    }
+
+    /// How many connections the client may have; one of them is kept for renewals and releases. At least 2; default 16.
+    pub fn pool_size(mut self, size: usize) -> Self {
+        self.pool_size = size;
+        self
+    }
+
+    /// How long connecting may take, TLS and authentication included. Default 2 s.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
+    }
+
+    /// How long a single operation may take, everything included. Default 5 s.
+    pub fn operation_timeout(mut self, timeout: Duration) -> Self {
+        self.operation_timeout = timeout;
+        self
+    }
+
+    /// How long the release in `Drop` may take. Default 5 s.
+    pub fn dispose_timeout(mut self, timeout: Duration) -> Self {
+        self.dispose_timeout = timeout;
+        self
+    }
+
+    /// Lets `is_locked` remove, later and elsewhere, locks that expired more than two seconds ago. Default off.
+    pub fn cleanup_in_is_locked(mut self, cleanup: bool) -> Self {
+        self.cleanup_in_is_locked = cleanup;
+        self
+    }
+
+    /// Called on a thread of the library when a release fails where nobody was there to be told. Default: to stderr in debug
+    /// builds or with `SYNCGUARD_DEBUG=true`, without key or id; silent otherwise.
+    pub fn on_release_error(
+        mut self,
+        hook: impl Fn(&ReleaseError<'_>) + Send + Sync + 'static,
+    ) -> Self {
+        self.on_release_error = Some(Arc::new(hook));
+        self
+    }
+
+    /// Called on a thread of the library with what an operator should know: a store that is not safe, a fence near its limit, a
+    /// ttl so short that a lock was lost already when it was granted. Default: to stderr.
+    pub fn on_warning(mut self, hook: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        self.on_warning = Some(Arc::new(hook));
+        self
+    }
+
+    /// Called on a thread of the library for every operation. Default: none, at no cost.
+    pub fn on_event(mut self, hook: impl Fn(&LockEvent) + Send + Sync + 'static) -> Self {
+        self.on_event = Some(Arc::new(hook));
+        self
+    }
+
+    /// Whether events carry the raw key and lock id. Default never.
+    pub fn events_include_raw(mut self, include: IncludeRaw) -> Self {
+        self.include_raw = include;
+        self
+    }
+
+    pub(crate) fn checked(&self) -> Result<(), LockError> {
+        if self.pool_size < 2 {
+            return Err(LockError::invalid(
+                "pool_size is under 2: one connection is kept for renewals and releases",
+            ));
+        }
+        for (name, value) in [
+            ("connect_timeout", self.connect_timeout),
+            ("operation_timeout", self.operation_timeout),
+            ("dispose_timeout", self.dispose_timeout),
+        ] {
+            if value.is_zero() {
+                return Err(LockError::invalid(format!("{name} is zero")));
+            }
+        }
+        Ok(())
+    }
+
+    /// What the client's guards are timed by.
+    pub(crate) fn runtime(&self) -> Runtime {
+        #[cfg(feature = "testkit")]
+        if let Some(clock) = &self.clock {
+            return Runtime::with_clock(Arc::clone(clock));
+        }
+        Runtime::shared()
+    }
+}
+
+impl fmt::Debug for ClientOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientOptions")
+            .field("key_prefix", &self.key_prefix)
+            .field("schema", &self.schema)
+            .field("table_name", &self.table_name)
+            .field("fence_table_name", &self.fence_table_name)
+            .field("pool_size", &self.pool_size)
+            .field("connect_timeout", &self.connect_timeout)
+            .field("operation_timeout", &self.operation_timeout)
+            .field("dispose_timeout", &self.dispose_timeout)
+            .finish_non_exhaustive()
+    }
+}

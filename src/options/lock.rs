@@ -1,0 +1,286 @@
+//! [`LockOptions`]: how to wait for a lock and how to hold it. Checked once, when the call begins.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::options::hooks::{OnLost, OnReleaseError, ReleaseError};
+use crate::options::retry::{Backoff, DEFAULT_MAX_RETRIES, DEFAULT_RETRY_DELAY, Jitter, Retry};
+use crate::runtime::cancel::CancelToken;
+use crate::types::error::LockError;
+use crate::types::random::random_bits;
+use crate::types::ttl::Ttl;
+
+/// The default time to live of a lease.
+pub const DEFAULT_TTL: Duration = Duration::from_secs(30);
+/// The default length of a whole wait.
+pub const DEFAULT_ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// No guard renews more often, so that a mistake in units does not spin.
+const MIN_HEARTBEAT: Duration = Duration::from_millis(1);
+
+/// How to wait for a lock and how to hold it. Cheap to clone and to reuse; nothing is checked before it is used.
+///
+/// ```
+/// use std::time::{Duration, Instant};
+/// use syncguard::LockOptions;
+///
+/// let options = LockOptions::new()
+///     .ttl(Duration::from_secs(10))
+///     .acquire_timeout(Duration::from_secs(60))
+///     .on_lost(|why| eprintln!("stop working: {why}"));
+/// ```
+#[derive(Clone, Default)]
+#[must_use]
+pub struct LockOptions {
+    ttl: Option<Duration>,
+    acquire_timeout: Option<Duration>,
+    max_retries: Option<Option<u32>>,
+    retry_delay: Option<Duration>,
+    backoff: Backoff,
+    jitter: Jitter,
+    heartbeat: Option<Option<Duration>>,
+    max_hold: Option<Duration>,
+    dispose_timeout: Option<Duration>,
+    cancel: Option<CancelToken>,
+    deadline: Option<Instant>,
+    on_lost: Option<OnLost>,
+    on_release_error: Option<OnReleaseError>,
+}
+
+impl LockOptions {
+    /// All defaults: ttl 30 s, wait up to 5 s and ten retries, renewal every 10 s.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How long the lease lasts if it is not renewed. Whole milliseconds, rounded up; default 30 s.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = Some(ttl);
+        self
+    }
+
+    /// How long to wait for the lock at most; zero is exactly one attempt. Default 5 s. Set, it lifts the default limit of
+    /// ten retries.
+    pub fn acquire_timeout(mut self, timeout: Duration) -> Self {
+        self.acquire_timeout = Some(timeout);
+        self
+    }
+
+    /// How often to try again after the first attempt. Default 10, or without limit if an `acquire_timeout` was set.
+    /// Being woken because the lock was freed is not a retry.
+    pub fn max_retries(mut self, retries: u32) -> Self {
+        self.max_retries = Some(Some(retries));
+        self
+    }
+
+    /// Tries again until the `acquire_timeout`, however often.
+    pub fn unlimited_retries(mut self) -> Self {
+        self.max_retries = Some(None);
+        self
+    }
+
+    /// The delay before the first retry. Default 100 ms; at least 1 ms.
+    pub fn retry_delay(mut self, delay: Duration) -> Self {
+        self.retry_delay = Some(delay);
+        self
+    }
+
+    /// How the delay grows. Default exponential.
+    pub fn backoff(mut self, backoff: Backoff) -> Self {
+        self.backoff = backoff;
+        self
+    }
+
+    /// How the delay is blurred. Default equal.
+    pub fn jitter(mut self, jitter: Jitter) -> Self {
+        self.jitter = jitter;
+        self
+    }
+
+    /// How often the guard renews. Default a third of the ttl; must be shorter than the ttl; at least 1 ms.
+    pub fn heartbeat(mut self, every: Duration) -> Self {
+        self.heartbeat = Some(Some(every));
+        self
+    }
+
+    /// Never renews: the lease ends with its ttl unless you [`extend`](crate::Guard::extend) it.
+    pub fn no_heartbeat(mut self) -> Self {
+        self.heartbeat = Some(None);
+        self
+    }
+
+    /// Stops renewing this long after the grant, so that a worker that hangs, or a guard that was forgotten, does not hold
+    /// the lock for ever. Default none.
+    pub fn max_hold(mut self, max: Duration) -> Self {
+        self.max_hold = Some(max);
+        self
+    }
+
+    /// How long `Drop` may take to release. Default: the client's, 5 s.
+    pub fn dispose_timeout(mut self, timeout: Duration) -> Self {
+        self.dispose_timeout = Some(timeout);
+        self
+    }
+
+    /// Ends the wait when the token is cancelled. The guard does not keep it.
+    pub fn cancel(mut self, token: &CancelToken) -> Self {
+        self.cancel = Some(token.clone());
+        self
+    }
+
+    /// Ends the wait, and an attempt that is under way, by `deadline`. Default none: [`acquire_timeout`](Self::acquire_timeout)
+    /// and the operation timeout bound them. For a caller that must be done by a fixed time; the guard does not keep it.
+    pub fn deadline(mut self, deadline: Instant) -> Self {
+        self.deadline = Some(deadline);
+        self
+    }
+
+    /// Called at most once, on a thread of the library, when the guard is lost. It may take its time and may use the guard's
+    /// client; it is not called once a release has begun.
+    pub fn on_lost(mut self, callback: impl Fn(&LockError) + Send + Sync + 'static) -> Self {
+        self.on_lost = Some(Arc::new(callback));
+        self
+    }
+
+    /// Called on a thread of the library when the release in `Drop` fails. Default: the client's hook.
+    pub fn on_release_error(
+        mut self,
+        callback: impl Fn(&ReleaseError<'_>) + Send + Sync + 'static,
+    ) -> Self {
+        self.on_release_error = Some(Arc::new(callback));
+        self
+    }
+
+    /// The delay before the attempt after `attempt` (counted from 1) with `remaining` of the wait left; `None` to give up.
+    /// For callers that wait by themselves between single attempts.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for options that [`Client::lock_with`](crate::Client::lock_with) would refuse.
+    pub fn delay_after(
+        &self,
+        attempt: u32,
+        remaining: Duration,
+    ) -> Result<Option<Duration>, LockError> {
+        Ok(self
+            .checked()?
+            .retry
+            .delay(attempt, remaining, random_bits()))
+    }
+
+    pub(crate) fn checked(&self) -> Result<Checked, LockError> {
+        let ttl = Ttl::new(self.ttl.unwrap_or(DEFAULT_TTL))?;
+        let pace = match self.heartbeat {
+            None => Pace::Third,
+            Some(None) => Pace::Never,
+            Some(Some(every)) if every.is_zero() => {
+                return Err(LockError::invalid(
+                    "the heartbeat interval is zero; no_heartbeat() turns it off",
+                ));
+            }
+            Some(Some(every)) if every >= ttl.as_duration() => {
+                return Err(LockError::invalid(
+                    "the heartbeat interval is not shorter than the ttl: every renewal would come too late",
+                ));
+            }
+            Some(Some(every)) => Pace::Every(every.max(MIN_HEARTBEAT)),
+        };
+        let max_retries = match (self.max_retries, self.acquire_timeout) {
+            (Some(limit), _) => limit,
+            (None, Some(_)) => None,
+            (None, None) => Some(DEFAULT_MAX_RETRIES),
+        };
+        if self.max_hold.is_some_and(|d| d.is_zero()) {
+            return Err(LockError::invalid("max_hold is zero"));
+        }
+        if self.dispose_timeout.is_some_and(|d| d.is_zero()) {
+            return Err(LockError::invalid(
+                "dispose_timeout is zero: no drop could release the lock",
+            ));
+        }
+        Ok(Checked {
+            ttl,
+            pace,
+            acquire_timeout: self.acquire_timeout.unwrap_or(DEFAULT_ACQUIRE_TIMEOUT),
+            retry: Retry {
+                max: max_retries,
+                base: self.retry_delay.unwrap_or(DEFAULT_RETRY_DELAY),
+                backoff: self.backoff,
+                jitter: self.jitter,
+            },
+        })
+    }
+
+    pub(crate) fn max_hold_after(&self) -> Option<Duration> {
+        self.max_hold
+    }
+
+    pub(crate) fn dispose_within(&self) -> Option<Duration> {
+        self.dispose_timeout
+    }
+
+    pub(crate) fn cancel_token(&self) -> Option<&CancelToken> {
+        self.cancel.as_ref()
+    }
+
+    /// By when the caller must be done.
+    pub(crate) fn ends_by(&self) -> Option<Instant> {
+        self.deadline
+    }
+
+    pub(crate) fn lost_callback(&self) -> Option<&OnLost> {
+        self.on_lost.as_ref()
+    }
+
+    pub(crate) fn release_hook(&self) -> Option<&OnReleaseError> {
+        self.on_release_error.as_ref()
+    }
+}
+
+impl fmt::Debug for LockOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockOptions")
+            .field("ttl", &self.ttl)
+            .field("acquire_timeout", &self.acquire_timeout)
+            .field("max_retries", &self.max_retries)
+            .field("retry_delay", &self.retry_delay)
+            .field("backoff", &self.backoff)
+            .field("jitter", &self.jitter)
+            .field("heartbeat", &self.heartbeat)
+            .field("max_hold", &self.max_hold)
+            .field("dispose_timeout", &self.dispose_timeout)
+            .field("deadline", &self.deadline)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Options that were checked.
+#[derive(Clone, Debug)]
+pub(crate) struct Checked {
+    pub(crate) ttl: Ttl,
+    pub(crate) pace: Pace,
+    pub(crate) acquire_timeout: Duration,
+    pub(crate) retry: Retry,
+}
+
+/// How often a lease is renewed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pace {
+    Never,
+    /// Every third of the ttl, whatever the ttl becomes.
+    Third,
+    Every(Duration),
+}
+
+impl Pace {
+    pub(crate) fn interval(self, ttl: Ttl) -> Option<Duration> {
+        let third = ttl.as_duration() / 3;
+        match self {
+            Self::Never => None,
+            Self::Third => Some(third),
+            // The interval was checked against the first ttl; an extend may have chosen a shorter one.
+            Self::Every(every) if every < ttl.as_duration() => Some(every),
+            Self::Every(_) => Some(third),
+        }
+    }
+}

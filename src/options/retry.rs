@@ -1,0 +1,39 @@
+//! When to try again: how often, and after which delay.
+
+use std::time::Duration;
+
+/// The default number of retries.
+pub const DEFAULT_MAX_RETRIES: u32 = 10;
+/// The default delay before the first retry.
+pub const DEFAULT_RETRY_DELAY: Duration = Duration::from_millis(100);
+
+/// How the delay between attempts grows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Backoff {
+    /// Doubles with every attempt, up to the larger of the base delay and 2 s. The default.
+    #[default]
+    Exponential,
+    /// Stays as it is.
+    Fixed,
+}
+
+/// How the delay between attempts is blurred, so that waiters do not come back together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Jitter {
+    /// Half of the delay is fixed, half is random. The default.
+    #[default]
+    Equal,
+    /// All of the delay is random.
+    Full,
+    /// The delay is as computed.
+    None,
+}
+
+/// When to try again; the arithmetic is in `backoff.rs`.
+#[derive(Clone, Debug)]
+pub(crate) struct Retry {
+    pub(crate) max: Option<u32>,
+    pub(crate) base: Duration,
+    pub(crate) backoff: Backoff,
+    pub(crate) jitter: Jitter,
+}

@@ -1,0 +1,65 @@
+//! [`Ttl`]: how long a lease lasts.
+
+use std::time::Duration;
+
+use crate::types::error::LockError;
+
+/// Ten years: a TTL over this is a mistake in units.
+const MAX_TTL_MS: u64 = 10 * 366 * 24 * 3600 * 1000;
+
+/// A checked time to live: whole milliseconds, at least 1, at most ten years.
+///
+/// ```
+/// use std::time::Duration;
+/// use syncguard::Ttl;
+///
+/// assert_eq!(Ttl::new(Duration::from_micros(1_500))?.as_millis(), 2); // rounded up
+/// assert!(Ttl::new(Duration::ZERO).is_err());
+/// # Ok::<(), syncguard::LockError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Ttl(i64);
+
+impl Ttl {
+    /// Rounds `duration` up to whole milliseconds and checks it.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for zero and for more than ten years.
+    pub fn new(duration: Duration) -> Result<Self, LockError> {
+        let ms = duration.as_nanos().div_ceil(1_000_000);
+        if ms == 0 {
+            return Err(LockError::invalid("the ttl is zero"));
+        }
+        match i64::try_from(ms) {
+            Ok(ms) if ms as u64 <= MAX_TTL_MS => Ok(Self(ms)),
+            _ => Err(LockError::invalid("the ttl is over ten years")),
+        }
+    }
+
+    /// The milliseconds.
+    pub fn as_millis(self) -> i64 {
+        self.0
+    }
+
+    /// The same as a [`Duration`].
+    pub fn as_duration(self) -> Duration {
+        Duration::from_millis(self.0.unsigned_abs())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ttls_round_up_and_have_ends() {
+        assert_eq!(
+            Ttl::new(Duration::from_micros(400))
+                .map(Ttl::as_millis)
+                .ok(),
+            Some(1)
+        );
+        assert!(Ttl::new(Duration::MAX).is_err());
+        assert!(Ttl::new(Duration::from_secs(11 * 366 * 24 * 3600)).is_err());
+    }
+}

@@ -5,8 +5,8 @@ pub(crate) mod waiter;
 
 use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::backend::call::Call;
@@ -15,28 +15,20 @@ use crate::backend::{
     AcquireOutcome, Backend, Capabilities, ExtendOutcome, LookupBy, ReleaseOutcome, Watch,
 };
 use crate::client::waiter::{Turn, Waiter};
-use crate::holding::guard::{Bounds, Guard, Held, LateAcquire};
-use crate::holding::lifecycle::{Lease, Lifecycle};
+use crate::holding::guard::Guard;
 use crate::options::client::ClientOptions;
-use crate::options::hooks::Hooks;
-use crate::options::lock::{Checked as CheckedOptions, LockOptions};
-use crate::runtime::Runtime;
+use crate::options::lock::{self, LockOptions};
 use crate::runtime::cancel::{deadline_after, deadline_from};
 use crate::runtime::ending::InUse;
-use crate::runtime::process::Owner;
-use crate::runtime::threads;
 use crate::stores;
 use crate::types::error::LockError;
-use crate::types::fence::WARN_FENCE;
-use crate::types::holder::Holder;
 use crate::types::key::Key;
 use crate::types::lock_id::LockId;
 use crate::types::stored_lock::StoredLock;
 use crate::types::ttl::Ttl;
-use crate::waiting::policy::LAST_CHANCE;
-use crate::waiting::queue::Queue;
-use crate::waiting::undo::Undo;
-use crate::waiting::wait::{Flight, Granted, Target, Wait};
+use crate::waiting::attempt::{AcquireAttempt, Granted, Target};
+use crate::waiting::core::Core;
+use crate::waiting::wait::Wait;
 
 /// At most one clean-up per this time, however often `is_locked` is asked.
 const CLEANUP_EVERY: Duration = Duration::from_secs(1);
@@ -66,7 +58,11 @@ const CLEANUP_BATCH: u32 = 64;
 /// ```
 #[derive(Clone)]
 pub struct Client {
-    inner: Arc<Inner>,
+    core: Arc<Core>,
+    /// When the last clean-up was begun, in milliseconds of the timer's clock; `None` if clean-up is off.
+    last_cleanup: Option<Arc<AtomicU64>>,
+    /// Dropped last: the store's threads end when it is dropped.
+    in_use: InUse,
 }
 
 /// What [`Client::check`] found.
@@ -77,23 +73,6 @@ pub struct Checked {
     pub warnings: Vec<String>,
     /// How many of them `on_warning`, or stderr, had not taken when the operation timeout was over.
     pub undelivered: usize,
-}
-
-struct Inner {
-    backend: Arc<dyn Backend>,
-    runtime: Runtime,
-    bounds: Bounds,
-    hooks: Hooks,
-    undo: Arc<Undo>,
-    queue: Arc<Queue>,
-    renewing: Arc<AtomicBool>,
-    /// Whether the caller was told that a guard was lost when it was granted. Once is enough.
-    warned_of_loss: AtomicBool,
-    /// When the last clean-up was begun, in milliseconds of the timer's clock; `None` if clean-up is off.
-    cleaned: Option<AtomicU64>,
-    owner: Owner,
-    /// Dropped last: the store's threads end when it is dropped.
-    in_use: InUse,
 }
 
 impl Client {
@@ -140,32 +119,10 @@ impl Client {
             )),
             None => backend,
         };
-        let runtime = options.runtime();
-        let hooks = Hooks::new(options.on_warning.clone(), options.on_release_error.clone());
-        let bounds = Bounds {
-            operation: options.operation_timeout,
-            dispose: options.dispose_timeout,
-        };
-        let undo = Undo::new(
-            Arc::clone(&backend),
-            bounds,
-            runtime.clone(),
-            hooks.with_release_hook(None),
-        );
         Self {
-            inner: Arc::new(Inner {
-                backend,
-                runtime,
-                bounds,
-                hooks,
-                undo,
-                queue: Arc::default(),
-                renewing: Arc::new(AtomicBool::new(true)),
-                warned_of_loss: AtomicBool::new(false),
-                cleaned: options.cleanup_in_is_locked.then(AtomicU64::default),
-                owner: Owner::current(),
-                in_use: InUse::new(),
-            }),
+            core: Core::new(backend, options),
+            last_cleanup: options.cleanup_in_is_locked.then(Arc::default),
+            in_use: InUse::new(),
         }
     }
 
@@ -188,10 +145,10 @@ impl Client {
     /// # Errors
     /// As [`lock`](Self::lock); `Aborted` if the options' token was cancelled; `InvalidArgument` for a bad option.
     pub fn lock_with(&self, key: &str, options: &LockOptions) -> Result<Guard, LockError> {
-        self.refuse_inherited()?;
+        self.core.refuse_inherited()?;
         let (key, checked) = (Key::new(key)?, options.checked()?);
         let at = Target {
-            client: self,
+            core: &self.core,
             key: &key,
             call: Call::of(options),
         };
@@ -218,25 +175,25 @@ impl Client {
         key: &str,
         options: &LockOptions,
     ) -> Result<Option<Guard>, LockError> {
-        self.refuse_inherited()?;
+        self.core.refuse_inherited()?;
         let (key, checked) = (Key::new(key)?, options.checked()?);
         let at = Target {
-            client: self,
+            core: &self.core,
             key: &key,
             call: Call::of(options),
         };
-        let mut flight = Flight::new(at, checked.ttl)?;
+        let mut attempt = AcquireAttempt::new(at, checked.ttl)?;
         let begun = Instant::now();
-        let limit = deadline_from(begun, self.inner.bounds.operation);
-        match flight.attempt(at, begun, limit) {
+        let limit = deadline_from(begun, self.core.timeouts.operation);
+        match attempt.attempt(at, begun, limit) {
             Ok(AcquireOutcome::Acquired(grant)) => {
-                self.inner.queue.granted(&key);
-                let granted = flight.granted(grant);
+                self.core.lines.granted(&key);
+                let granted = attempt.granted(grant);
                 self.guard(key, granted, limit, &checked, options).map(Some)
             }
             Ok(AcquireOutcome::Locked(_)) => Ok(None),
             Err(error) => {
-                flight.undo(at);
+                attempt.undo(at);
                 Err(error.for_key(&key))
             }
         }
@@ -278,8 +235,8 @@ impl Client {
     /// # Errors
     /// `InvalidArgument` for a bad key.
     pub fn is_waited_for(&self, key: &str) -> Result<bool, LockError> {
-        self.refuse_inherited()?;
-        Ok(self.inner.queue.is_waited_for(&Key::new(key)?))
+        self.core.refuse_inherited()?;
+        Ok(self.core.lines.is_waited_for(&Key::new(key)?))
     }
 
     /// Runs `work` under the lock of `key` and releases it afterwards, also if `work` panics. A release that fails goes to
@@ -318,75 +275,17 @@ impl Client {
         Ok(result)
     }
 
-    pub(crate) fn guard(
+    /// Takes a grant into care; `by` is when the caller's call ends.
+    fn guard(
         &self,
         key: Key,
         granted: Granted,
         by: Instant,
-        checked: &CheckedOptions,
+        checked: &lock::Checked,
         options: &LockOptions,
     ) -> Result<Guard, LockError> {
-        let inner = &self.inner;
-        let grant = granted.acquired;
-        let life = Lifecycle::new(Lease {
-            sent: granted.sent,
-            ttl: checked.ttl,
-            pace: checked.pace,
-            max_hold: options.max_hold_after(),
-            expires_at_ms: grant.expires_at_ms,
-            wants_report: options.lost_callback().is_some(),
-        });
-        let held = Arc::new(Held {
-            life,
-            backend: Arc::clone(&inner.backend),
-            granted: grant,
-            key,
-            ticket: OnceLock::new(),
-            queue: Arc::clone(&inner.queue),
-            late_acquire: granted.refused_after.map(|refused_after| LateAcquire {
-                undo: Arc::clone(&inner.undo),
-                ttl: checked.ttl,
-                refused_after,
-            }),
-            bounds: Bounds {
-                dispose: options.dispose_within().unwrap_or(inner.bounds.dispose),
-                ..inner.bounds
-            },
-            runtime: inner.runtime.clone(),
-            renewing: Arc::clone(&inner.renewing),
-            on_lost: options.lost_callback().cloned(),
-            on_release_error: inner.hooks.with_release_hook(options.release_hook()),
-            owner: inner.owner,
-            thread: threads::number(),
-        });
-        let guard = Guard::new(Arc::clone(&held), inner.in_use.clone()).map_err(|error| {
-            // Nobody would notice its loss: give it back at once, and until that is answered.
-            let lock_id = held.granted.lock_id;
-            // What the call has left is all that this may take.
-            let limit = by.max(deadline_after(LAST_CHANCE));
-            let call = Call::new()
-                .with_deadline(limit)
-                .within(inner.bounds.operation);
-            if inner.backend.release(&lock_id, &call).is_err() {
-                self.undo(&held.key, lock_id, checked.ttl, granted.refused_after);
-            } else {
-                held.watch_for_late_acquire();
-            }
-            inner.queue.freed(&held.key);
-            error.for_key(&held.key)
-        })?;
-        // With a ttl that is longer than any call the clock need not be read: this is on the path of every lock.
-        let longest = checked.acquire_timeout.max(inner.bounds.operation);
-        if checked.ttl.as_duration() / 2 < longest
-            && held.remaining().is_zero()
-            && !inner.warned_of_loss.swap(true, Ordering::Relaxed)
-        {
-            self.warn(lost_when_granted(
-                checked.ttl,
-                held.now().saturating_sub(granted.sent),
-            ));
-        }
-        Ok(guard)
+        let Self { core, in_use, .. } = self;
+        Guard::new(core, in_use, key, granted, by, checked, options)
     }
 
     /// Looks whether the store is reachable, allowed and set up, in one trip. What is not safe about it goes to `on_warning`,
@@ -418,11 +317,11 @@ impl Client {
     /// # Errors
     /// As there, and `Aborted`.
     pub fn check_with(&self, call: &Call<'_>) -> Result<Checked, LockError> {
-        let warnings = self.inner.backend.check(&self.bounded(call)?)?;
-        let runtime = &self.inner.runtime;
-        let own = deadline_after(self.inner.bounds.operation);
+        let warnings = self.core.backend.check(&self.bounded(call)?)?;
+        let runtime = &self.core.runtime;
+        let own = deadline_after(self.core.timeouts.operation);
         let limit = call.deadline().map_or(own, |deadline| deadline.min(own));
-        let undelivered = self.inner.hooks.warn_and_wait(
+        let undelivered = self.core.hooks.warn_and_wait(
             &runtime.workers,
             &runtime.timer,
             &warnings,
@@ -437,8 +336,8 @@ impl Client {
 
     /// The same call, which ends by the operation timeout, in the process that opened the client.
     fn bounded<'a>(&self, call: &Call<'a>) -> Result<Call<'a>, LockError> {
-        self.refuse_inherited()?;
-        Ok(call.within(self.inner.bounds.operation))
+        self.core.refuse_inherited()?;
+        Ok(call.within(self.core.timeouts.operation))
     }
 
     /// Creates what the store needs (tables and functions; nothing in Redis). Idempotent; many processes may do it at once.
@@ -452,83 +351,15 @@ impl Client {
     /// Stops renewing the guards of this client and of its clones, for good, without releasing them: their leases run out
     /// unless they are extended or released. For a program that ends while work under a lock still runs.
     pub fn stop_renewing(&self) {
-        self.inner.renewing.store(false, Ordering::Release);
-    }
-
-    pub(crate) fn queue(&self) -> &Arc<Queue> {
-        &self.inner.queue
-    }
-
-    pub(crate) fn backend(&self) -> &dyn Backend {
-        &*self.inner.backend
-    }
-
-    /// One attempt, in the process that opened the client.
-    pub(crate) fn attempt(
-        &self,
-        key: &Key,
-        lock_id: &LockId,
-        ttl: Ttl,
-        call: &Call<'_>,
-    ) -> Result<AcquireOutcome, LockError> {
-        let outcome = self.inner.backend.acquire(key, lock_id, ttl, call)?;
-        self.note_fence(key, &outcome);
-        Ok(outcome)
-    }
-
-    pub(crate) fn bounds(&self) -> &Bounds {
-        &self.inner.bounds
-    }
-
-    pub(crate) fn now(&self) -> Duration {
-        self.inner.runtime.timer.now()
-    }
-
-    /// Whether this thread itself took the lock of `holder`, and has not released it. Only said if it is certain: the store must
-    /// name the holder.
-    pub(crate) fn is_own(&self, holder: &Holder) -> bool {
-        holder.lock_id_hash.as_deref().is_some_and(|hash| {
-            let timer = &self.inner.runtime.timer;
-            timer.has_lock_of(threads::number(), hash)
-        })
-    }
-
-    /// Sees to it that what an acquire of unknown outcome may have left is released.
-    pub(crate) fn undo(
-        &self,
-        key: &Key,
-        lock_id: LockId,
-        ttl: Ttl,
-        refused_after: Option<Instant>,
-    ) {
-        self.inner
-            .undo
-            .add(key.clone(), lock_id, ttl, refused_after);
-    }
-
-    fn warn(&self, message: String) {
-        self.inner.hooks.warn(
-            &self.inner.runtime.workers,
-            &self.inner.runtime.timer,
-            message,
-        );
-    }
-
-    /// Asked before anything else is: a store of a user's own may not check for a fork, and its mutexes may be locked for ever.
-    pub(crate) fn refuse_inherited(&self) -> Result<(), LockError> {
-        if self.inner.owner.is_this_process() {
-            Ok(())
-        } else {
-            Err(LockError::forked())
-        }
+        self.core.renewing.store(false, Ordering::Release);
     }
 
     /// Removes dead locks on a thread of the library, now and then.
     fn clean_up(&self) {
-        let Some(cleaned) = &self.inner.cleaned else {
+        let Some(cleaned) = &self.last_cleanup else {
             return;
         };
-        let now = u64::try_from(self.inner.runtime.timer.now().as_millis()).unwrap_or(u64::MAX);
+        let now = u64::try_from(self.core.runtime.timer.now().as_millis()).unwrap_or(u64::MAX);
         let last = cleaned.load(Ordering::Relaxed);
         let due = last == 0 || now.saturating_sub(last) >= CLEANUP_EVERY.as_millis() as u64;
         if due
@@ -536,33 +367,14 @@ impl Client {
                 .compare_exchange(last, now.max(1), Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok()
         {
-            let (backend, bounds) = (Arc::clone(&self.inner.backend), self.inner.bounds);
+            let (backend, bounds) = (Arc::clone(&self.core.backend), self.core.timeouts);
             // If it fails, the next one may not.
-            self.inner.runtime.run(move || {
+            self.core.runtime.run(move || {
                 let call = Call::new().within(bounds.operation);
                 drop(backend.purge_expired(CLEANUP_BATCH, &call));
             });
         }
     }
-
-    fn note_fence(&self, key: &Key, outcome: &AcquireOutcome) {
-        if let AcquireOutcome::Acquired(grant) = outcome
-            && grant.fence.get() > WARN_FENCE
-        {
-            self.warn(format!(
-                "the fence counter of key #{} has passed {WARN_FENCE} and nears its limit",
-                key.hash()
-            ));
-        }
-    }
-}
-
-fn lost_when_granted(ttl: Ttl, took: Duration) -> String {
-    format!(
-        "a lock was lost already when it was granted: its ttl is {} ms, the grant took {} ms, and a margin of 2 ms and a hundredth of the ttl is kept; use a longer ttl",
-        ttl.as_duration().as_millis(),
-        took.as_millis()
-    )
 }
 
 /// The bare verbs: one attempt, one round trip. A guard does more for you; these are for bindings and for owners in several
@@ -575,11 +387,11 @@ impl Backend for Client {
         ttl: Ttl,
         call: &Call<'_>,
     ) -> Result<AcquireOutcome, LockError> {
-        self.attempt(key, lock_id, ttl, &self.bounded(call)?)
+        self.core.attempt(key, lock_id, ttl, &self.bounded(call)?)
     }
 
     fn release(&self, lock_id: &LockId, call: &Call<'_>) -> Result<ReleaseOutcome, LockError> {
-        self.inner.backend.release(lock_id, &self.bounded(call)?)
+        self.core.backend.release(lock_id, &self.bounded(call)?)
     }
 
     fn extend(
@@ -588,23 +400,21 @@ impl Backend for Client {
         ttl: Ttl,
         call: &Call<'_>,
     ) -> Result<ExtendOutcome, LockError> {
-        self.inner
-            .backend
-            .extend(lock_id, ttl, &self.bounded(call)?)
+        self.core.backend.extend(lock_id, ttl, &self.bounded(call)?)
     }
 
     fn is_locked(&self, key: &Key, call: &Call<'_>) -> Result<bool, LockError> {
-        let locked = self.inner.backend.is_locked(key, &self.bounded(call)?)?;
+        let locked = self.core.backend.is_locked(key, &self.bounded(call)?)?;
         self.clean_up();
         Ok(locked)
     }
 
     fn find(&self, by: LookupBy<'_>, call: &Call<'_>) -> Result<Option<StoredLock>, LockError> {
-        self.inner.backend.find(by, &self.bounded(call)?)
+        self.core.backend.find(by, &self.bounded(call)?)
     }
 
     fn capabilities(&self) -> Capabilities {
-        self.inner.backend.capabilities()
+        self.core.backend.capabilities()
     }
 
     fn check(&self, call: &Call<'_>) -> Result<Vec<String>, LockError> {
@@ -612,18 +422,16 @@ impl Backend for Client {
     }
 
     fn setup_schema(&self, call: &Call<'_>) -> Result<(), LockError> {
-        self.inner.backend.setup_schema(&self.bounded(call)?)
+        self.core.backend.setup_schema(&self.bounded(call)?)
     }
 
     fn watch(&self, key: &Key, freed: Arc<dyn Fn() + Send + Sync>) -> Option<Watch> {
-        self.refuse_inherited().ok()?;
-        self.inner.backend.watch(key, freed)
+        self.core.refuse_inherited().ok()?;
+        self.core.backend.watch(key, freed)
     }
 
     fn purge_expired(&self, limit: u32, call: &Call<'_>) -> Result<u64, LockError> {
-        self.inner
-            .backend
-            .purge_expired(limit, &self.bounded(call)?)
+        self.core.backend.purge_expired(limit, &self.bounded(call)?)
     }
 }
 
@@ -634,7 +442,7 @@ impl RefUnwindSafe for Client {}
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Client")
-            .field("backend", &self.inner.backend.capabilities().backend)
+            .field("backend", &self.core.backend.capabilities().backend)
             .finish_non_exhaustive()
     }
 }

@@ -13,9 +13,10 @@ use crate::runtime::wake::Wake;
 use crate::runtime::workers::guarded;
 use crate::types::error::LockError;
 use crate::types::key::Key;
+use crate::waiting::attempt::Target;
+use crate::waiting::line::LineTicket;
 use crate::waiting::policy::WaitAction;
-use crate::waiting::queue::Place;
-use crate::waiting::wait::{Entered, Target, Wait, WaiterEvent};
+use crate::waiting::wait::{Entered, Wait, WaiterEvent};
 
 /// A place in the line of a key, for callers that wait by themselves between single attempts: bindings to languages with
 /// their own threads. [`Client::lock`] does all of this for you.
@@ -53,7 +54,7 @@ use crate::waiting::wait::{Entered, Target, Wait, WaiterEvent};
 /// ```
 #[must_use = "a waiter that is not kept has left the line"]
 pub struct Waiter {
-    place: Place,
+    ticket: LineTicket,
     client: Client,
     options: Box<(LockOptions, Checked)>,
     /// `None` while an attempt is under way.
@@ -92,12 +93,12 @@ impl Waiter {
         options: &LockOptions,
         wake: impl Fn() + Send + Sync + 'static,
     ) -> Result<Self, LockError> {
-        client.refuse_inherited()?;
+        client.core.refuse_inherited()?;
         let (key, checked) = (Key::new(key)?, options.checked()?);
         let at = target(client, &key, Call::of(options));
         let mut wait = Wait::new(at, &checked)?;
-        let place = wait.join(at, Arc::new(Callback(wake)));
-        Ok(Self::at(place, client, options, checked, wait))
+        let ticket = wait.join(at, Arc::new(Callback(wake)));
+        Ok(Self::at(ticket, client, options, checked, wait))
     }
 
     pub(crate) fn enter(
@@ -106,7 +107,7 @@ impl Waiter {
         options: &LockOptions,
         wake: impl Fn() + Send + Sync + 'static,
     ) -> Result<Turn, LockError> {
-        client.refuse_inherited()?;
+        client.core.refuse_inherited()?;
         let (key, checked) = (Key::new(key)?, options.checked()?);
         let at = target(client, &key, Call::of(options));
         let mut wait = Wait::new(at, &checked)?;
@@ -115,21 +116,21 @@ impl Waiter {
             Entered::Granted(granted) => client
                 .guard(key, granted, last, &checked, options)
                 .map(Turn::Held),
-            Entered::InLine(place) => Ok(Turn::InLine(Self::at(
-                place, client, options, checked, wait,
+            Entered::InLine(ticket) => Ok(Turn::InLine(Self::at(
+                ticket, client, options, checked, wait,
             ))),
         }
     }
 
     fn at(
-        place: Place,
+        ticket: LineTicket,
         client: &Client,
         options: &LockOptions,
         checked: Checked,
         wait: Wait,
     ) -> Self {
         Self {
-            place,
+            ticket,
             client: client.clone(),
             options: Box::new((options.clone(), checked)),
             wait: Mutex::new(Some(Box::new(wait))),
@@ -140,7 +141,7 @@ impl Waiter {
     ///
     /// A wait that is over stays over: after [`WaiterStep::GiveUp`] and after a grant there is nothing more to ask for.
     pub fn next(&self, event: WaiterEvent) -> WaiterStep {
-        if let Err(error) = self.client.refuse_inherited() {
+        if let Err(error) = self.client.core.refuse_inherited() {
             return WaiterStep::GiveUp(error);
         }
         let mut slot = self.wait.lock();
@@ -148,7 +149,7 @@ impl Waiter {
             return WaiterStep::GiveUp(under_way());
         };
         let left = |until: Instant| until.saturating_duration_since(Instant::now());
-        match wait.next(&self.place, event) {
+        match wait.next(&self.ticket, event) {
             WaitAction::Try { until } => WaiterStep::Try {
                 within: left(until),
             },
@@ -170,7 +171,7 @@ impl Waiter {
     /// answer in it: the trouble that others in line met, or `AcquisitionTimeout` if they were answered. `InvalidArgument` while
     /// another thread is in here.
     pub fn try_lock(&self, call: &Call<'_>) -> Result<Option<Guard>, LockError> {
-        self.client.refuse_inherited()?;
+        self.client.core.refuse_inherited()?;
         let taken = self.wait.lock().take();
         let mut wait = taken.ok_or_else(under_way)?;
         let tried = self.attempt(&mut wait, call);
@@ -180,10 +181,10 @@ impl Waiter {
 
     fn attempt(&self, wait: &mut Wait, call: &Call<'_>) -> Result<Option<Guard>, LockError> {
         let at = self.target(*call);
-        if let WaitAction::Try { .. } = wait.next(&self.place, WaiterEvent::Woken)
-            && let Some(granted) = wait.attempt(at, Some(&self.place))
+        if let WaitAction::Try { .. } = wait.next(&self.ticket, WaiterEvent::Woken)
+            && let Some(granted) = wait.attempt(at, Some(&self.ticket))
         {
-            let key = self.place.key().clone();
+            let key = self.ticket.key().clone();
             let (options, checked) = &*self.options;
             return self
                 .client
@@ -198,21 +199,21 @@ impl Waiter {
 
     /// Whether an attempt is worth making now: this one is first in line and the lock may have been freed.
     pub fn is_called(&self) -> bool {
-        self.is_here() && self.place.standing().called
+        self.is_here() && self.ticket.standing().called
     }
 
     /// Whether it is this one's turn to ask the store for all who wait here.
     pub fn is_first(&self) -> bool {
-        self.is_here() && self.place.standing().first
+        self.is_here() && self.ticket.standing().first
     }
 
     fn target<'a>(&'a self, call: Call<'a>) -> Target<'a> {
-        target(&self.client, self.place.key(), call)
+        target(&self.client, self.ticket.key(), call)
     }
 
     /// False in a forked child, where the line's mutex may be locked for ever.
     fn is_here(&self) -> bool {
-        self.client.refuse_inherited().is_ok()
+        self.client.core.refuse_inherited().is_ok()
     }
 }
 
@@ -234,7 +235,11 @@ impl fmt::Debug for Waiter {
 }
 
 fn target<'a>(client: &'a Client, key: &'a Key, call: Call<'a>) -> Target<'a> {
-    Target { client, key, call }
+    Target {
+        core: &client.core,
+        key,
+        call,
+    }
 }
 
 fn under_way() -> LockError {

@@ -6,35 +6,30 @@ mod tests;
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::panic::{RefUnwindSafe, UnwindSafe};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use crate::backend::call::Call;
-use crate::backend::{Absence, Backend, ExtendOutcome, ReleaseOutcome};
+use crate::backend::{Absence, ExtendOutcome, ReleaseOutcome};
 use crate::holding::heartbeat;
-use crate::holding::lifecycle::{Leave, Lifecycle, Ring, Turn};
+use crate::holding::held::Held;
+use crate::holding::lifecycle::{Leave, Lifecycle, Turn};
 use crate::options::hooks::FailedRelease;
-use crate::options::hooks::{OnLost, OnReleaseError};
-use crate::runtime::Runtime;
-use crate::runtime::cancel::{Subscription, deadline_after};
+use crate::options::lock::{Checked, LockOptions};
+use crate::runtime::cancel::deadline_after;
 use crate::runtime::ending::InUse;
-use crate::runtime::process::Owner;
 use crate::runtime::timer::{Alarm, Ticket};
-use crate::runtime::wake::{Wake, WakeFd};
+use crate::runtime::wake::WakeFd;
 use crate::runtime::workers::guarded;
 use crate::types::error::{ErrorCode, LockError, LossReason};
 use crate::types::fence::Fence;
 use crate::types::key::Key;
 use crate::types::lock_id::LockId;
-use crate::types::stored_lock::Acquired;
 use crate::types::ttl::Ttl;
+use crate::waiting::attempt::Granted;
+use crate::waiting::core::Core;
 use crate::waiting::policy::LAST_CHANCE;
-use crate::waiting::queue::Queue;
-use crate::waiting::undo::Undo;
-
-/// How soon a heartbeat that could not be started is tried again.
-const START_AGAIN: Duration = Duration::from_millis(50);
 
 /// A lock that is held: renewed in the background, released when dropped.
 ///
@@ -73,137 +68,30 @@ pub struct Guard {
     _in_use: InUse,
 }
 
-/// What a guard shares with its heartbeat and the timer.
-pub(crate) struct Held {
-    pub(crate) life: Lifecycle,
-    pub(crate) backend: Arc<dyn Backend>,
-    pub(crate) granted: Acquired,
-    pub(crate) key: Key,
-    /// Set by [`Guard::new`].
-    pub(crate) ticket: OnceLock<Ticket>,
-    pub(crate) queue: Arc<Queue>,
-    pub(crate) late_acquire: Option<LateAcquire>,
-    pub(crate) bounds: Bounds,
-    pub(crate) runtime: Runtime,
-    /// False once the client was told to stop renewing.
-    pub(crate) renewing: Arc<AtomicBool>,
-    pub(crate) on_lost: Option<OnLost>,
-    pub(crate) on_release_error: Option<OnReleaseError>,
-    pub(crate) owner: Owner,
-    /// The [number](threads::number) of the thread that took the lock.
-    pub(crate) thread: u64,
-}
-
-/// An attempt of this grant that was not answered may still reach the store: after the release it would take the lock again.
-pub(crate) struct LateAcquire {
-    pub(crate) undo: Arc<Undo>,
-    pub(crate) ttl: Ttl,
-    /// When the store refuses it.
-    pub(crate) refused_after: Instant,
-}
-
-/// How long a guard's own calls may take.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Bounds {
-    pub(crate) operation: Duration,
-    pub(crate) dispose: Duration,
-}
-
-impl Held {
-    pub(crate) fn now(&self) -> Duration {
-        self.runtime.timer.now()
-    }
-
-    pub(crate) fn remaining(&self) -> Duration {
-        self.life.remaining(self.now())
-    }
-
-    pub(crate) fn set_alarm(self: &Arc<Self>, at: Duration) {
-        if let Some(ticket) = self.ticket.get() {
-            self.runtime
-                .timer
-                .reset(*ticket, at, Arc::clone(self) as Arc<dyn Alarm>);
-            // A release may have cleared it since `at` was decided; set again, it would keep the guard and its callback.
-            if self.life.alarm().is_none() {
-                self.runtime.timer.clear(*ticket);
-            }
-        }
-    }
-
-    /// Has a lock that an earlier attempt may take after the release taken back.
-    pub(crate) fn watch_for_late_acquire(&self) {
-        if let Some(late) = &self.late_acquire
-            && Instant::now() < late.refused_after
-        {
-            let (key, lock_id) = (self.key.clone(), self.granted.lock_id);
-            late.undo
-                .look_later(key, lock_id, late.ttl, late.refused_after);
-        }
-    }
-
-    /// A cancel must end the wait for the guard's other calls too.
-    fn wake_on_cancel(self: &Arc<Self>, call: &Call<'_>) -> Option<Subscription> {
-        let token = call.token()?;
-        Some(token.subscribe(Arc::new(Nudge(Arc::clone(self)))))
-    }
-
-    /// Queues the lost callback if `report` asks for it.
-    pub(crate) fn after_loss(self: &Arc<Self>, report: bool) {
-        if !report {
-            return;
-        }
-        let me = Arc::clone(self);
-        self.runtime.run(move || me.report());
-    }
-
-    fn report(&self) {
-        let Some(callback) = &self.on_lost else {
-            return;
-        };
-        if self.life.begin_report() {
-            if let Some(why) = self.life.loss() {
-                // A panic is the user's; the guard's state must go on in any case.
-                guarded(|| callback(&LockError::lost(why).for_key(&self.key)));
-            }
-            self.life.end_report();
-        }
-    }
-}
-
-impl Alarm for Held {
-    fn is_of(&self, thread: u64, lock_id_hash: &str) -> bool {
-        self.thread == thread && self.granted.lock_id.hash() == lock_id_hash
-    }
-
-    fn ring(self: Arc<Self>, now: Duration) -> Option<Duration> {
-        if !self.renewing.load(Ordering::Acquire) {
-            self.life.stop_renewing();
-        }
-        match self.life.ring(now) {
-            Ring::Never => None,
-            Ring::At(at) => Some(at),
-            Ring::Start(at) if heartbeat::start(&self) => Some(at),
-            Ring::Start(_) => self.life.not_started(now + START_AGAIN),
-            Ring::Lost { report } => {
-                self.after_loss(report);
-                None
-            }
-        }
-    }
-}
-
 impl Guard {
-    /// Takes a grant into care: from here on it is renewed, and lost if that fails.
+    /// Takes a grant into care: from here on it is renewed, and lost if that fails. `by` is when the caller's call ends.
     ///
     /// # Errors
-    /// If the timer cannot be started; the grant is then the caller's to give back.
-    pub(crate) fn new(held: Arc<Held>, in_use: InUse) -> Result<Self, LockError> {
+    /// If the timer cannot be started. The lock was given back.
+    pub(crate) fn new(
+        core: &Arc<Core>,
+        in_use: &InUse,
+        key: Key,
+        granted: Granted,
+        by: Instant,
+        checked: &Checked,
+        options: &LockOptions,
+    ) -> Result<Self, LockError> {
+        let (sent, refused_after) = (granted.sent, granted.refused_after);
+        let held = Held::new(core, key, granted, checked, options);
         let at = held.life.alarm().unwrap_or_default();
-        let ticket = held
-            .runtime
-            .timer
-            .set(at, Arc::clone(&held) as Arc<dyn Alarm>)?;
-        Ok(Self::with_alarm(held, in_use, ticket, at))
+        let alarm = Arc::clone(&held) as Arc<dyn Alarm>;
+        let ticket = core.runtime.timer.set(at, alarm).map_err(|error| {
+            give_back(&held, by, checked.ttl, refused_after);
+            error.for_key(&held.key)
+        })?;
+        warn_if_lost(&held, sent, checked);
+        Ok(Self::with_alarm(held, in_use.clone(), ticket, at))
     }
 
     /// The guard of a grant whose first alarm was set for `at`.
@@ -214,7 +102,7 @@ impl Guard {
         let mut set = at;
         while let Some(at) = held.life.alarm().filter(|at| *at != set) {
             let alarm = Arc::clone(&held) as Arc<dyn Alarm>;
-            held.runtime.timer.reset(ticket, at, alarm);
+            held.core.runtime.timer.reset(ticket, at, alarm);
             set = at;
         }
         Self {
@@ -339,7 +227,7 @@ impl Guard {
         self.refuse_inherited()?;
         let ttl = Ttl::new(ttl)?;
         let held = &self.held;
-        let call = call.within(held.bounds.operation);
+        let call = call.within(held.core.timeouts.operation);
         let _wake = held.wake_on_cancel(&call);
         let (leave, report) = held.life.begin_extend(held.now(), ttl, &call);
         held.after_loss(report);
@@ -394,7 +282,7 @@ impl Guard {
     /// As there, and `Aborted`.
     pub fn release_with(&self, call: &Call<'_>) -> Result<ReleaseOutcome, LockError> {
         self.refuse_inherited()?;
-        let answer = self.release_within(&call.within(self.held.bounds.operation))?;
+        let answer = self.release_within(&call.within(self.held.core.timeouts.operation))?;
         Ok(answer.unwrap_or(ReleaseOutcome::Absent(Absence::NotFound)))
     }
 
@@ -412,21 +300,21 @@ impl Guard {
         }
         // Whatever happens in the store's code, the guard must not stay in the middle of a release.
         let unwound = Unwound(&held.life);
-        held.runtime.timer.clear(self.ticket);
+        held.core.runtime.timer.clear(self.ticket);
         // The next waiter of this client asks as soon as its request is sure to come after this one.
         let called = OnceLock::new();
         let call_next = || {
-            called.get_or_init(|| held.queue.releasing(&held.key));
+            called.get_or_init(|| held.core.lines.releasing(&held.key));
         };
-        let mut call = call.within(held.bounds.operation);
-        if held.queue.is_waited_for(&held.key) {
+        let mut call = call.within(held.core.timeouts.operation);
+        if held.core.lines.is_waited_for(&held.key) {
             call = call.when_ordered(&call_next);
         }
-        let answer = held.backend.release(&held.granted.lock_id, &call);
+        let answer = held.core.backend.release(&held.granted.lock_id, &call);
         std::mem::forget(unwound);
         held.life.end_release(answer.is_ok());
         held.watch_for_late_acquire();
-        held.queue.released(&held.key, called.get().copied());
+        held.core.lines.released(&held.key, called.get().copied());
         answer.map(Some).map_err(|e| e.for_key(&held.key))
     }
 
@@ -437,14 +325,14 @@ impl Guard {
         if !self.is_inherited() {
             let limit = *self
                 .dispose_by
-                .get_or_init(|| deadline_after(self.held.bounds.dispose));
+                .get_or_init(|| deadline_after(self.held.dispose_timeout));
             let _ = guarded(|| self.release_within(&Call::new().with_deadline(limit)));
         }
     }
 
     /// Whether this is a forked child's copy. Asked before any mutex is touched.
     fn is_inherited(&self) -> bool {
-        !self.held.owner.is_this_process()
+        !self.held.core.owner.is_this_process()
     }
 
     fn refuse_inherited(&self) -> Result<(), LockError> {
@@ -456,21 +344,45 @@ impl Guard {
     }
 }
 
+/// Releases a grant whose loss no timer would notice. What the call has left is all that this may take; if the store does not
+/// answer, the undoing goes on.
+fn give_back(held: &Held, by: Instant, ttl: Ttl, refused_after: Option<Instant>) {
+    let core = &held.core;
+    let lock_id = held.granted.lock_id;
+    let call = Call::new()
+        .with_deadline(by.max(deadline_after(LAST_CHANCE)))
+        .within(core.timeouts.operation);
+    if core.backend.release(&lock_id, &call).is_err() {
+        core.undo(&held.key, lock_id, ttl, refused_after);
+    } else {
+        held.watch_for_late_acquire();
+    }
+    core.lines.freed(&held.key);
+}
+
+/// Warns, once per client, of a ttl so short that the lock is lost already.
+fn warn_if_lost(held: &Held, sent: Duration, checked: &Checked) {
+    let core = &held.core;
+    // With a ttl that is longer than any call the clock need not be read: this is on the path of every lock.
+    let longest = checked.acquire_timeout.max(core.timeouts.operation);
+    if checked.ttl.as_duration() / 2 < longest
+        && held.remaining().is_zero()
+        && !core.warned_of_loss.swap(true, Ordering::Relaxed)
+    {
+        core.warn(format!(
+            "a lock was lost already when it was granted: its ttl is {} ms, the grant took {} ms, and a margin of 2 ms and a hundredth of the ttl is kept; use a longer ttl",
+            checked.ttl.as_duration().as_millis(),
+            held.now().saturating_sub(sent).as_millis()
+        ));
+    }
+}
+
 /// Sets a release free whose store panicked.
 struct Unwound<'a>(&'a Lifecycle);
 
 impl Drop for Unwound<'_> {
     fn drop(&mut self) {
         self.0.end_release(false);
-    }
-}
-
-/// Wakes whoever waits for a turn with a guard.
-struct Nudge(Arc<Held>);
-
-impl Wake for Nudge {
-    fn wake(&self) {
-        self.0.life.wake();
     }
 }
 
@@ -510,7 +422,7 @@ impl Guard {
         }
         let limit = match self.dispose_by.get() {
             Some(begun) => (*begun).max(deadline_after(LAST_CHANCE)),
-            None => deadline_after(self.held.bounds.dispose),
+            None => deadline_after(self.held.dispose_timeout),
         };
         let answer = guarded(|| self.release_within(&Call::new().with_deadline(limit)));
         let error = match answer {
@@ -526,11 +438,11 @@ impl Guard {
             lock_id: self.held.granted.lock_id.as_str().to_owned(),
             source: "drop",
         };
-        self.held.runtime.timer.clear(self.ticket);
+        self.held.core.runtime.timer.clear(self.ticket);
         failed.report(
             self.held.on_release_error.clone(),
-            &self.held.runtime.workers,
-            &self.held.runtime.timer,
+            &self.held.core.runtime.workers,
+            &self.held.core.runtime.timer,
         );
         None
     }

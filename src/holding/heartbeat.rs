@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::backend::call::Call;
 use crate::backend::{Absence, ExtendOutcome};
-use crate::holding::guard::Held;
+use crate::holding::held::Held;
 use crate::holding::lifecycle::{Effect, Extension};
 use crate::runtime::threads;
 use crate::runtime::workers::guarded;
@@ -16,7 +16,7 @@ use crate::types::ttl::Ttl;
 const RETRY: Duration = Duration::from_millis(10);
 
 /// Starts the heartbeat of a guard; false if there is no thread to be had.
-pub(crate) fn start(held: &Arc<Held>) -> bool {
+pub(super) fn start(held: &Arc<Held>) -> bool {
     let held = Arc::clone(held);
     threads::spawn("syncguard-beat", move || {
         if guarded(|| beat(&held)).is_none() {
@@ -32,7 +32,7 @@ fn beat(held: &Arc<Held>) {
         // Half of what is left at the most: if this one is swallowed, there is time for another on a new connection.
         let half = held.remaining() / 2;
         let call = Call::new()
-            .within(half.min(held.bounds.operation))
+            .within(half.min(held.core.timeouts.operation))
             .cancelled_by(&token);
         // The outcome is the lifecycle's to judge; a failed renewal is not the end.
         let _ = extend(held, ttl, &call);
@@ -40,7 +40,7 @@ fn beat(held: &Arc<Held>) {
 }
 
 /// Sends one extend and applies its outcome, for the heartbeat and for [`Guard::extend`](crate::Guard::extend) alike.
-pub(crate) fn extend(
+pub(super) fn extend(
     held: &Arc<Held>,
     ttl: Ttl,
     call: &Call<'_>,
@@ -48,7 +48,7 @@ pub(crate) fn extend(
     let sent = held.now();
     // Whatever happens in the store's code, no later extend or release may wait for this one.
     let unwound = Unwound { held, sent, ttl };
-    let answer = held.backend.extend(&held.granted.lock_id, ttl, call);
+    let answer = held.core.backend.extend(&held.granted.lock_id, ttl, call);
     std::mem::forget(unwound);
     let how = match &answer {
         Ok(ExtendOutcome::Extended(at)) => Extension::Extended(*at),

@@ -200,6 +200,14 @@ impl ClientOptions {
         Ok(())
     }
 
+    /// How long the calls of the client may take.
+    pub(crate) fn timeouts(&self) -> CallTimeouts {
+        CallTimeouts {
+            operation: self.operation_timeout,
+            dispose: self.dispose_timeout,
+        }
+    }
+
     /// What the client's guards are timed by.
     pub(crate) fn runtime(&self) -> Runtime {
         #[cfg(feature = "testkit")]
@@ -223,4 +231,13 @@ impl fmt::Debug for ClientOptions {
             .field("dispose_timeout", &self.dispose_timeout)
             .finish_non_exhaustive()
     }
+}
+
+/// How long the calls of a client may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CallTimeouts {
+    /// A single operation.
+    pub(crate) operation: Duration,
+    /// The release in a drop.
+    pub(crate) dispose: Duration,
 }

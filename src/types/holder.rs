@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::types::fence::Fence;
 use crate::types::liveness;
 
-/// Who holds a key, as far as a contended attempt learnt it without another trip. Nothing in it is secret.
+/// The holder of a key, as far as a contended attempt learnt it without another trip. Nothing in it is secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Holder {
@@ -15,7 +15,7 @@ pub struct Holder {
     pub fence: Option<Fence>,
     /// How long its lease still ran at that moment.
     pub remaining: Option<Duration>,
-    /// How long until the lock can be taken if nobody renews or releases it; zero is unknown too.
+    /// How long until the lock can be taken if it is neither renewed nor released; zero is unknown too.
     free_in: Option<Duration>,
 }
 
@@ -41,17 +41,17 @@ impl Holder {
         left_ms: i64,
     ) -> Self {
         let remaining = Duration::from_millis(u64::try_from(left_ms).unwrap_or(0));
-        Self::new(lock_id_hash, fence, Some(remaining)).free_in(liveness::free_in(left_ms))
+        Self::new(lock_id_hash, fence, Some(remaining)).with_free_in(liveness::free_in(left_ms))
     }
 
     /// For stores that free a lock at another time than the end of its lease.
-    pub(crate) fn free_in(mut self, time: Duration) -> Self {
+    pub(crate) fn with_free_in(mut self, time: Duration) -> Self {
         self.free_in = Some(time);
         self
     }
 
-    /// When who waits should look again although nobody calls: a holder may have died.
-    pub(crate) fn patience(&self) -> Option<Duration> {
+    /// After which time a waiter looks again although no release called it: the holder may have died.
+    pub(crate) fn time_until_free(&self) -> Option<Duration> {
         self.free_in.filter(|time| !time.is_zero())
     }
 }

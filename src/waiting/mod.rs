@@ -1,6 +1,10 @@
-//! Getting a lock: the line of waiters, the policy, the attempts, and the undoing of what an attempt may have left.
+//! Getting a lock: the line of waiters, the policy, the attempts, and the undoing of what an attempt may have left. Uses the folders
+//! before it, not `holding` and not `client`.
 
+pub(crate) mod attempt;
+mod blocking;
+pub(crate) mod core;
+pub(crate) mod line;
 pub(crate) mod policy;
-pub(crate) mod queue;
 pub(crate) mod undo;
 pub(crate) mod wait;

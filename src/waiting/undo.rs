@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use crate::backend::call::Call;
 use crate::backend::{Backend, ReleaseOutcome};
-use crate::holding::guard::Bounds;
 use crate::options::hooks::FailedRelease;
 use crate::options::hooks::OnReleaseError;
 use crate::options::retry::{Backoff, Jitter, Retry};
@@ -39,25 +38,26 @@ const LOOK_AGAIN: [Duration; 4] = [
 pub(crate) struct Undo {
     me: Weak<Self>,
     backend: Arc<dyn Backend>,
-    bounds: Bounds,
+    operation_timeout: Duration,
     runtime: Runtime,
     hook: Option<OnReleaseError>,
-    state: Mutex<State>,
-    /// What is not undone yet needs the threads, also when the client is gone. Dropped last.
-    _in_use: InUse,
+    state: Mutex<UndoState>,
 }
 
 #[derive(Default)]
-struct State {
-    entries: Vec<Entry>,
+struct UndoState {
+    entries: Vec<Doubtful>,
     /// Whether a thread works on them.
     working: bool,
     /// When the timer rings for them, if it does.
     alarm: Option<Duration>,
     failures: u32,
+    /// What is not undone yet needs the library's threads, also when the client is gone.
+    in_use: Option<InUse>,
 }
 
-struct Entry {
+/// An acquire of unknown outcome.
+struct Doubtful {
     key: Key,
     lock_id: LockId,
     due: Duration,
@@ -69,7 +69,7 @@ struct Entry {
     looked: usize,
 }
 
-impl Entry {
+impl Doubtful {
     /// When to look again after a look that found nothing; `None` if the acquire will hardly come any more. The time at which
     /// the store refuses it is one more look, not the last one: a store that met it in time may still be committing it.
     fn next_look(&self, now: Duration) -> Option<Duration> {
@@ -84,18 +84,17 @@ impl Entry {
 impl Undo {
     pub(crate) fn new(
         backend: Arc<dyn Backend>,
-        bounds: Bounds,
+        operation_timeout: Duration,
         runtime: Runtime,
         hook: Option<OnReleaseError>,
     ) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
             backend,
-            bounds,
+            operation_timeout,
             runtime,
             hook,
-            state: Mutex::new(State::default()),
-            _in_use: InUse::new(),
+            state: Mutex::new(UndoState::default()),
         })
     }
 
@@ -122,7 +121,9 @@ impl Undo {
     ) {
         let settled = refused_after.map(|at| self.on_the_timer(at));
         let applied = self.runtime.timer.now().max(settled.unwrap_or_default());
-        self.state.lock().entries.push(Entry {
+        let mut state = self.state.lock();
+        state.in_use.get_or_insert_with(InUse::new);
+        state.entries.push(Doubtful {
             key,
             lock_id,
             due,
@@ -130,6 +131,7 @@ impl Undo {
             settled,
             looked: 0,
         });
+        drop(state);
         self.resume();
     }
 
@@ -148,7 +150,7 @@ impl Undo {
     fn work(&self) {
         while let Some(entry) = self.next() {
             // It ignores the caller's cancel: the caller is gone.
-            let call = Call::new().within(self.bounds.operation);
+            let call = Call::new().within(self.operation_timeout);
             let answer = guarded(|| self.backend.release(&entry.lock_id, &call))
                 .unwrap_or_else(|| Err(LockError::internal("the store panicked during a release")));
             let over = self.runtime.timer.now() >= entry.until;
@@ -163,14 +165,20 @@ impl Undo {
     }
 
     /// The next one that is due. If there is none the thread ends, and the timer rings when there will be.
-    fn next(&self) -> Option<Entry> {
+    fn next(&self) -> Option<Doubtful> {
         let now = self.runtime.timer.now();
         let mut state = self.state.lock();
         if let Some(i) = state.entries.iter().position(|entry| entry.due <= now) {
             return Some(state.entries.swap_remove(i));
         }
         state.working = false;
-        let due = state.entries.iter().map(|entry| entry.due).min()?;
+        let Some(due) = state.entries.iter().map(|entry| entry.due).min() else {
+            let unused = state.in_use.take();
+            // The drop of the last use takes other mutexes.
+            drop(state);
+            drop(unused);
+            return None;
+        };
         if state.alarm.is_none_or(|at| due < at)
             && let Some(me) = self.me.upgrade()
             && self.runtime.timer.set(due, me).is_ok()
@@ -181,7 +189,7 @@ impl Undo {
         None
     }
 
-    fn look_again(&self, mut entry: Entry) {
+    fn look_again(&self, mut entry: Doubtful) {
         let mut state = self.state.lock();
         state.failures = 0;
         let now = self.runtime.timer.now();
@@ -197,7 +205,7 @@ impl Undo {
     }
 
     /// The store is in trouble: everything waits.
-    fn put_off(&self, mut entry: Entry) {
+    fn put_off(&self, mut entry: Doubtful) {
         let mut state = self.state.lock();
         state.failures = state.failures.saturating_add(1);
         let delay = PACE
@@ -211,7 +219,7 @@ impl Undo {
         }
     }
 
-    fn give_up(&self, entry: &Entry, error: LockError) {
+    fn give_up(&self, entry: &Doubtful, error: LockError) {
         let failed = FailedRelease {
             error: error.for_key(&entry.key),
             key: entry.key.as_str().to_owned(),

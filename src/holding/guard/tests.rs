@@ -1,24 +1,23 @@
 //! A renewal that ends before the guard is made.
 
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Bounds, Guard, Held};
+use super::{Guard, Held};
 use crate::backend::call::Call;
 use crate::backend::{AcquireOutcome, Backend};
 use crate::holding::heartbeat;
-use crate::holding::lifecycle::{Lease, Lifecycle, Ring};
-use crate::options::lock::Pace;
-use crate::runtime::Runtime;
+use crate::holding::lifecycle::Ring;
+use crate::options::client::ClientOptions;
+use crate::options::lock::LockOptions;
 use crate::runtime::ending::InUse;
-use crate::runtime::process::Owner;
 use crate::stores::testkit::{Fault, ManualClock, MemoryBackend, Verb};
 use crate::types::error::ErrorCode;
 use crate::types::key::Key;
 use crate::types::lock_id::LockId;
 use crate::types::ttl::Ttl;
-use crate::waiting::queue::Queue;
+use crate::waiting::attempt::Granted;
+use crate::waiting::core::Core;
 
 const TTL: Duration = Duration::from_secs(30);
 
@@ -30,35 +29,18 @@ fn granted(clock: &ManualClock, store: &MemoryBackend) -> Arc<Held> {
     let answer = store
         .acquire(&key, &lock_id, ttl, &Call::new())
         .expect("an answer");
-    let AcquireOutcome::Acquired(granted) = answer else {
+    let AcquireOutcome::Acquired(acquired) = answer else {
         panic!("the key is free");
     };
-    Arc::new(Held {
-        life: Lifecycle::new(Lease {
-            sent: clock.now(),
-            ttl,
-            pace: Pace::Third,
-            max_hold: None,
-            expires_at_ms: granted.expires_at_ms,
-            wants_report: false,
-        }),
-        backend: Arc::new(store.clone()),
-        granted,
-        key,
-        ticket: OnceLock::new(),
-        queue: Arc::new(Queue::default()),
-        late_acquire: None,
-        bounds: Bounds {
-            operation: TTL,
-            dispose: TTL,
-        },
-        runtime: Runtime::with_clock(Arc::new(clock.clone())),
-        renewing: Arc::new(AtomicBool::new(true)),
-        on_lost: None,
-        on_release_error: None,
-        owner: Owner::current(),
-        thread: crate::runtime::threads::number(),
-    })
+    let options = LockOptions::new().ttl(TTL);
+    let checked = options.checked().expect("legal options");
+    let granted = Granted {
+        acquired,
+        sent: clock.now(),
+        refused_after: None,
+    };
+    let core = Core::new(Arc::new(store.clone()), &ClientOptions::new().clock(clock));
+    Held::new(&core, key, granted, &checked, &options)
 }
 
 /// The first renewal is over when the guard gets its ticket. The next one must come at its time all the same, whatever became of
@@ -76,7 +58,7 @@ fn a_renewal_that_ends_before_the_guard_is_made_is_followed_by_the_next() {
         let Ring::Start(deadline) = held.life.ring(clock.now()) else {
             panic!("no renewal is due");
         };
-        let timer = &held.runtime.timer;
+        let timer = &held.core.runtime.timer;
         let ticket = timer
             .set(deadline, Arc::clone(&held) as _)
             .expect("a timer");

@@ -411,7 +411,7 @@ fn holder(left_ms: i64, fence: &[u8], id_hash: &[u8]) -> Holder {
     );
     match u64::try_from(left_ms) {
         // Redis deletes a key in the millisecond after its last one.
-        Ok(left) => holder.free_in(Duration::from_millis(left + 1)),
+        Ok(left) => holder.with_free_in(Duration::from_millis(left + 1)),
         Err(_) => holder,
     }
 }

@@ -1,0 +1,174 @@
+//! [`Held`]: what a guard shares with its heartbeat and with the timer.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use crate::backend::call::Call;
+use crate::holding::heartbeat;
+use crate::holding::lifecycle::{Lease, Lifecycle, Ring};
+use crate::options::hooks::{OnLost, OnReleaseError};
+use crate::options::lock::{Checked, LockOptions};
+use crate::runtime::cancel::Subscription;
+use crate::runtime::threads;
+use crate::runtime::timer::{Alarm, Ticket};
+use crate::runtime::wake::Wake;
+use crate::runtime::workers::guarded;
+use crate::types::error::LockError;
+use crate::types::key::Key;
+use crate::types::stored_lock::Acquired;
+use crate::types::ttl::Ttl;
+use crate::waiting::attempt::Granted;
+use crate::waiting::core::Core;
+
+/// How soon a heartbeat that could not be started is tried again.
+const START_AGAIN: Duration = Duration::from_millis(50);
+
+/// A lock that is held, as its guard, its heartbeat and the timer see it.
+pub(super) struct Held {
+    pub(super) core: Arc<Core>,
+    pub(super) life: Lifecycle,
+    pub(super) granted: Acquired,
+    pub(super) key: Key,
+    /// Set once the timer has the first alarm.
+    pub(super) ticket: OnceLock<Ticket>,
+    late_acquire: Option<LateAcquire>,
+    /// How long the release in the drop may take.
+    pub(super) dispose_timeout: Duration,
+    on_lost: Option<OnLost>,
+    pub(super) on_release_error: Option<OnReleaseError>,
+    /// The [number](threads::number) of the thread that took the lock.
+    thread: u64,
+}
+
+/// An attempt of this grant that was not answered may still reach the store: after the release it would take the lock again.
+struct LateAcquire {
+    ttl: Ttl,
+    /// When the store refuses it.
+    refused_after: Instant,
+}
+
+impl Held {
+    pub(super) fn new(
+        core: &Arc<Core>,
+        key: Key,
+        granted: Granted,
+        checked: &Checked,
+        options: &LockOptions,
+    ) -> Arc<Self> {
+        let life = Lifecycle::new(Lease {
+            sent: granted.sent,
+            ttl: checked.ttl,
+            pace: checked.pace,
+            max_hold: options.max_hold_after(),
+            expires_at_ms: granted.acquired.expires_at_ms,
+            wants_report: options.lost_callback().is_some(),
+        });
+        Arc::new(Self {
+            core: Arc::clone(core),
+            life,
+            granted: granted.acquired,
+            key,
+            ticket: OnceLock::new(),
+            late_acquire: granted.refused_after.map(|refused_after| LateAcquire {
+                ttl: checked.ttl,
+                refused_after,
+            }),
+            dispose_timeout: options.dispose_within().unwrap_or(core.timeouts.dispose),
+            on_lost: options.lost_callback().cloned(),
+            on_release_error: core.hooks.with_release_hook(options.release_hook()),
+            thread: threads::number(),
+        })
+    }
+
+    pub(super) fn now(&self) -> Duration {
+        self.core.now()
+    }
+
+    pub(super) fn remaining(&self) -> Duration {
+        self.life.remaining(self.now())
+    }
+
+    pub(super) fn set_alarm(self: &Arc<Self>, at: Duration) {
+        if let Some(ticket) = self.ticket.get() {
+            self.core
+                .runtime
+                .timer
+                .reset(*ticket, at, Arc::clone(self) as Arc<dyn Alarm>);
+            // A release may have cleared it since `at` was decided; set again, it would keep the guard and its callback.
+            if self.life.alarm().is_none() {
+                self.core.runtime.timer.clear(*ticket);
+            }
+        }
+    }
+
+    /// Takes back the lock that an earlier attempt may take after the release.
+    pub(super) fn watch_for_late_acquire(&self) {
+        if let Some(late) = &self.late_acquire
+            && Instant::now() < late.refused_after
+        {
+            let lock_id = self.granted.lock_id;
+            self.core
+                .undo_later(&self.key, lock_id, late.ttl, late.refused_after);
+        }
+    }
+
+    /// A cancel must end the wait for the guard's other calls too.
+    pub(super) fn wake_on_cancel(self: &Arc<Self>, call: &Call<'_>) -> Option<Subscription> {
+        let token = call.token()?;
+        Some(token.subscribe(Arc::new(WakeCalls(Arc::clone(self)))))
+    }
+
+    /// Queues the lost callback if `report` asks for it.
+    pub(super) fn after_loss(self: &Arc<Self>, report: bool) {
+        if !report {
+            return;
+        }
+        let me = Arc::clone(self);
+        self.core.runtime.run(move || me.report());
+    }
+
+    fn report(&self) {
+        let Some(callback) = &self.on_lost else {
+            return;
+        };
+        if self.life.begin_report() {
+            if let Some(why) = self.life.loss() {
+                // A panic is the user's; the guard's state must go on in any case.
+                guarded(|| callback(&LockError::lost(why).for_key(&self.key)));
+            }
+            self.life.end_report();
+        }
+    }
+}
+
+impl Alarm for Held {
+    fn is_of(&self, thread: u64, lock_id_hash: &str) -> bool {
+        self.thread == thread && self.granted.lock_id.hash() == lock_id_hash
+    }
+
+    fn ring(self: Arc<Self>, now: Duration) -> Option<Duration> {
+        if !self.core.renewing.load(Ordering::Acquire) {
+            self.life.stop_renewing();
+        }
+        match self.life.ring(now) {
+            Ring::Never => None,
+            Ring::At(at) => Some(at),
+            Ring::Start(at) if heartbeat::start(&self) => Some(at),
+            Ring::Start(_) => self.life.not_started(now + START_AGAIN),
+            Ring::Lost { report } => {
+                self.after_loss(report);
+                None
+            }
+        }
+    }
+}
+
+/// Wakes the calls that wait for their turn with a guard.
+struct WakeCalls(Arc<Held>);
+
+impl Wake for WakeCalls {
+    fn wake(&self) {
+        self.0.life.wake();
+    }
+}

@@ -1,0 +1,127 @@
+//! [`AcquireAttempt`]: the attempts of one wait, under one lock id, and what they may have left in the store.
+
+use std::time::{Duration, Instant};
+
+use crate::backend::AcquireOutcome;
+use crate::backend::call::Call;
+use crate::types::error::{ErrorCode, LockError};
+use crate::types::key::Key;
+use crate::types::lock_id::LockId;
+use crate::types::stored_lock::Acquired;
+use crate::types::ttl::Ttl;
+use crate::waiting::core::Core;
+
+/// A grant, and what is known of the attempts that led to it.
+pub(crate) struct Granted {
+    pub(crate) acquired: Acquired,
+    /// When the request was sent that it may answer.
+    pub(crate) sent: Duration,
+    /// Until when an earlier attempt may reach the store: after a release it would take the lock again.
+    pub(crate) refused_after: Option<Instant>,
+}
+
+/// Where an attempt is made: the lock of which key, with which client's core, and what ends it.
+#[derive(Clone, Copy)]
+pub(crate) struct Target<'a> {
+    pub(crate) core: &'a Core,
+    pub(crate) key: &'a Key,
+    pub(crate) call: Call<'a>,
+}
+
+/// The attempts of one wait, under one lock id: an acquire whose reply was lost is recognised when it is repeated.
+pub(crate) struct AcquireAttempt {
+    ttl: Ttl,
+    lock_id: LockId,
+    /// When the request was sent that a grant may answer.
+    sent: Duration,
+    /// Whether an earlier attempt may have been applied.
+    in_doubt: bool,
+    /// Until when such an attempt may still reach the store, where that is known.
+    refused_after: Option<Instant>,
+}
+
+impl AcquireAttempt {
+    pub(crate) fn new(at: Target<'_>, ttl: Ttl) -> Result<Self, LockError> {
+        if at.call.is_cancelled() {
+            return Err(cancelled().nothing_applied().for_key(at.key));
+        }
+        Ok(Self {
+            ttl,
+            lock_id: LockId::random()?,
+            sent: Duration::ZERO,
+            in_doubt: false,
+            refused_after: None,
+        })
+    }
+
+    /// One attempt at `start` that ends by `limit`.
+    pub(crate) fn attempt(
+        &mut self,
+        at: Target<'_>,
+        start: Instant,
+        limit: Instant,
+    ) -> Result<AcquireOutcome, LockError> {
+        let now = at.core.now();
+        // A grant of the doubtful attempt would be spent by now: begin anew under another id.
+        if self.in_doubt && now >= self.sent + self.ttl.as_duration() {
+            let fresh = LockId::random()?;
+            self.undo(at);
+            self.lock_id = fresh;
+            self.refused_after = None;
+        }
+        // While in doubt a grant may be the first attempt's, and its lease counts from then.
+        if !self.in_doubt {
+            self.sent = now;
+        }
+        let operation = at.core.timeouts.operation;
+        let call = at.call.within_since(start, operation).with_deadline(limit);
+        // Until the store has answered, a panic of its code leaves the outcome unknown too.
+        let doubt = Doubt { attempt: self, at };
+        let attempt = &*doubt.attempt;
+        let answer = at
+            .core
+            .attempt(at.key, &attempt.lock_id, attempt.ttl, &call);
+        std::mem::forget(doubt);
+        if let Err(error) = &answer {
+            self.in_doubt |= error.may_have_applied();
+            let limit = error.not_after().map(|limit| limit.passed_by);
+            self.refused_after = self.refused_after.max(limit);
+        }
+        answer
+    }
+
+    /// The grant. There is nothing to undo from here on: the lock belongs to a guard.
+    pub(crate) fn granted(&mut self, acquired: Acquired) -> Granted {
+        self.in_doubt = false;
+        Granted {
+            acquired,
+            sent: self.sent,
+            refused_after: self.refused_after,
+        }
+    }
+
+    /// Takes back what the attempts may have left, once.
+    pub(crate) fn undo(&mut self, at: Target<'_>) {
+        if std::mem::take(&mut self.in_doubt) {
+            at.core
+                .undo(at.key, self.lock_id, self.ttl, self.refused_after);
+        }
+    }
+}
+
+/// Undoes the attempt if the store panics in it.
+struct Doubt<'a, 'b> {
+    attempt: &'b mut AcquireAttempt,
+    at: Target<'a>,
+}
+
+impl Drop for Doubt<'_, '_> {
+    fn drop(&mut self) {
+        self.attempt.in_doubt = true;
+        self.attempt.undo(self.at);
+    }
+}
+
+pub(super) fn cancelled() -> LockError {
+    LockError::new(ErrorCode::Aborted, "the wait for the lock was cancelled")
+}

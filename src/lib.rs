@@ -109,4 +109,4 @@ pub use types::stored_lock::Acquired;
 pub use types::stored_lock::{LockInfo, LockInfoDebug, StoredLock};
 pub use types::ttl::Ttl;
 #[cfg(unix)]
-pub use waiting::wait::WaiterEvent;
+pub use waiting::blocking::WaiterEvent;

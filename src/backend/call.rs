@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::options::lock::LockOptions;
-use crate::runtime::cancel::{CancelToken, Subscription, deadline_after, deadline_from};
+use crate::runtime::cancel::{CancelSubscription, CancelToken, deadline_after, deadline_from};
 use crate::runtime::wake::Wake;
 use crate::runtime::workers::guarded;
 use crate::types::error::{ErrorCode, LockError};
@@ -274,7 +274,7 @@ impl fmt::Debug for Call<'_> {
 /// Ends [`Call::on_cancel`] when it is dropped.
 #[must_use = "dropped, it ends what it stands for"]
 pub struct OnCancel {
-    _subscription: Option<Subscription>,
+    _subscription: Option<CancelSubscription>,
 }
 
 impl fmt::Debug for OnCancel {

@@ -37,9 +37,7 @@ impl<'a> Limits<'a> {
         timeout: Duration,
         call: &Call<'a>,
     ) -> Result<Self, LockError> {
-        if !owner.is_this_process() {
-            return Err(LockError::forked());
-        }
+        owner.check()?;
         let now = Instant::now();
         let own = deadline_from(now, timeout);
         let (deadline, allowed) = match call.deadline() {

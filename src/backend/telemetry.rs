@@ -44,13 +44,13 @@ pub struct Telemetry<B> {
     callback: OnEvent,
     include_raw: IncludeRaw,
     /// Made with the first event.
-    queue: Mutex<Option<SyncSender<Raw>>>,
+    queue: Mutex<Option<SyncSender<UnhashedEvent>>>,
     dropped: Arc<AtomicU64>,
     owner: Owner,
 }
 
 /// An event before it is hashed, which the operation's thread does not do.
-struct Raw {
+struct UnhashedEvent {
     kind: LockEventType,
     ok: bool,
     reason: Option<&'static str>,
@@ -102,7 +102,7 @@ impl<B: Backend> Telemetry<B> {
         let answer = work();
         let duration = start.elapsed();
         let (ok, reason) = answer.as_ref().map_or((false, None), judge);
-        self.emit(Raw {
+        self.emit(UnhashedEvent {
             kind,
             ok,
             reason,
@@ -113,7 +113,7 @@ impl<B: Backend> Telemetry<B> {
         answer
     }
 
-    fn emit(&self, event: Raw) {
+    fn emit(&self, event: UnhashedEvent) {
         let mut queue = self.queue.lock();
         if queue.is_none() {
             *queue = self.start();
@@ -125,7 +125,7 @@ impl<B: Backend> Telemetry<B> {
         }
     }
 
-    fn start(&self) -> Option<SyncSender<Raw>> {
+    fn start(&self) -> Option<SyncSender<UnhashedEvent>> {
         let (sender, receiver) = sync_channel(QUEUE);
         let (callback, include_raw) = (Arc::clone(&self.callback), self.include_raw.clone());
         threads::spawn("syncguard-events", move || {
@@ -146,7 +146,7 @@ impl<B> Drop for Telemetry<B> {
 }
 
 /// Ends when the last sender is gone, after the events that were queued by then.
-fn tell(events: &Receiver<Raw>, callback: &OnEvent, include_raw: &IncludeRaw) {
+fn tell(events: &Receiver<UnhashedEvent>, callback: &OnEvent, include_raw: &IncludeRaw) {
     while let Ok(raw) = events.recv() {
         guarded(|| {
             let mut event = LockEvent {

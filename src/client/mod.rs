@@ -17,7 +17,7 @@ use crate::backend::{
 use crate::client::waiter::{Turn, Waiter};
 use crate::holding::guard::Guard;
 use crate::options::client::ClientOptions;
-use crate::options::lock::{self, LockOptions};
+use crate::options::lock::{CheckedLockOptions, LockOptions};
 use crate::runtime::cancel::{deadline_after, deadline_from};
 use crate::runtime::ending::InUse;
 use crate::stores;
@@ -26,9 +26,9 @@ use crate::types::key::Key;
 use crate::types::lock_id::LockId;
 use crate::types::stored_lock::StoredLock;
 use crate::types::ttl::Ttl;
-use crate::waiting::attempt::{AcquireAttempt, Granted, Target};
+use crate::waiting::attempt::{AcquireAttempt, AttemptTarget, Granted};
+use crate::waiting::blocking::Wait;
 use crate::waiting::core::Core;
-use crate::waiting::wait::Wait;
 
 /// At most one clean-up per this time, however often `is_locked` is asked.
 const CLEANUP_EVERY: Duration = Duration::from_secs(1);
@@ -147,7 +147,7 @@ impl Client {
     pub fn lock_with(&self, key: &str, options: &LockOptions) -> Result<Guard, LockError> {
         self.core.refuse_inherited()?;
         let (key, checked) = (Key::new(key)?, options.checked()?);
-        let at = Target {
+        let at = AttemptTarget {
             core: &self.core,
             key: &key,
             call: Call::of(options),
@@ -177,7 +177,7 @@ impl Client {
     ) -> Result<Option<Guard>, LockError> {
         self.core.refuse_inherited()?;
         let (key, checked) = (Key::new(key)?, options.checked()?);
-        let at = Target {
+        let at = AttemptTarget {
             core: &self.core,
             key: &key,
             call: Call::of(options),
@@ -281,7 +281,7 @@ impl Client {
         key: Key,
         granted: Granted,
         by: Instant,
-        checked: &lock::Checked,
+        checked: &CheckedLockOptions,
         options: &LockOptions,
     ) -> Result<Guard, LockError> {
         let Self { core, in_use, .. } = self;

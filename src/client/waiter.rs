@@ -7,16 +7,16 @@ use std::time::{Duration, Instant};
 use crate::backend::call::Call;
 use crate::client::Client;
 use crate::holding::guard::Guard;
-use crate::options::lock::{Checked, LockOptions};
+use crate::options::lock::{CheckedLockOptions, LockOptions};
 use crate::runtime::sync::Mutex;
 use crate::runtime::wake::Wake;
 use crate::runtime::workers::guarded;
 use crate::types::error::LockError;
 use crate::types::key::Key;
-use crate::waiting::attempt::Target;
+use crate::waiting::attempt::AttemptTarget;
+use crate::waiting::blocking::{Entered, Wait, WaiterEvent};
 use crate::waiting::line::LineTicket;
 use crate::waiting::policy::WaitAction;
-use crate::waiting::wait::{Entered, Wait, WaiterEvent};
 
 /// A place in the line of a key, for callers that wait by themselves between single attempts: bindings to languages with
 /// their own threads. [`Client::lock`] does all of this for you.
@@ -56,7 +56,7 @@ use crate::waiting::wait::{Entered, Wait, WaiterEvent};
 pub struct Waiter {
     ticket: LineTicket,
     client: Client,
-    options: Box<(LockOptions, Checked)>,
+    options: Box<(LockOptions, CheckedLockOptions)>,
     /// `None` while an attempt is under way.
     wait: Mutex<Option<Box<Wait>>>,
 }
@@ -126,7 +126,7 @@ impl Waiter {
         ticket: LineTicket,
         client: &Client,
         options: &LockOptions,
-        checked: Checked,
+        checked: CheckedLockOptions,
         wait: Wait,
     ) -> Self {
         Self {
@@ -207,7 +207,7 @@ impl Waiter {
         self.is_here() && self.ticket.standing().first
     }
 
-    fn target<'a>(&'a self, call: Call<'a>) -> Target<'a> {
+    fn target<'a>(&'a self, call: Call<'a>) -> AttemptTarget<'a> {
         target(&self.client, self.ticket.key(), call)
     }
 
@@ -234,8 +234,8 @@ impl fmt::Debug for Waiter {
     }
 }
 
-fn target<'a>(client: &'a Client, key: &'a Key, call: Call<'a>) -> Target<'a> {
-    Target {
+fn target<'a>(client: &'a Client, key: &'a Key, call: Call<'a>) -> AttemptTarget<'a> {
+    AttemptTarget {
         core: &client.core,
         key,
         call,

@@ -14,12 +14,13 @@ use crate::backend::call::Call;
 use crate::backend::{Absence, ExtendOutcome, ReleaseOutcome};
 use crate::holding::heartbeat;
 use crate::holding::held::Held;
-use crate::holding::lifecycle::{Leave, Lifecycle, Turn};
+use crate::holding::lifecycle::{ExtendTurn, ReleaseTurn};
 use crate::options::hooks::FailedRelease;
-use crate::options::lock::{Checked, LockOptions};
+use crate::options::lock::{CheckedLockOptions, LockOptions};
 use crate::runtime::cancel::deadline_after;
 use crate::runtime::ending::InUse;
-use crate::runtime::timer::{Alarm, Ticket};
+use crate::runtime::timer::{Alarm, AlarmId};
+use crate::runtime::unwinding::on_panic;
 use crate::runtime::wake::WakeFd;
 use crate::runtime::workers::guarded;
 use crate::types::error::{ErrorCode, LockError, LossReason};
@@ -57,7 +58,7 @@ use crate::waiting::policy::LAST_CHANCE;
 #[must_use = "a guard that is not kept releases its lock at once"]
 pub struct Guard {
     held: Arc<Held>,
-    ticket: Ticket,
+    alarm_id: AlarmId,
     /// The descriptor of [`Guard::lost_fd`], once asked for.
     fd: OnceLock<Arc<WakeFd>>,
     /// The drop has done its work.
@@ -79,35 +80,35 @@ impl Guard {
         key: Key,
         granted: Granted,
         by: Instant,
-        checked: &Checked,
+        checked: &CheckedLockOptions,
         options: &LockOptions,
     ) -> Result<Self, LockError> {
         let (sent, refused_after) = (granted.sent, granted.refused_after);
         let held = Held::new(core, key, granted, checked, options);
         let at = held.life.alarm().unwrap_or_default();
         let alarm = Arc::clone(&held) as Arc<dyn Alarm>;
-        let ticket = core.runtime.timer.set(at, alarm).map_err(|error| {
+        let alarm_id = core.runtime.timer.set(at, alarm).map_err(|error| {
             give_back(&held, by, checked.ttl, refused_after);
             error.for_key(&held.key)
         })?;
         warn_if_lost(&held, sent, checked);
-        Ok(Self::with_alarm(held, in_use.clone(), ticket, at))
+        Ok(Self::with_alarm(held, in_use.clone(), alarm_id, at))
     }
 
     /// The guard of a grant whose first alarm was set for `at`.
-    fn with_alarm(held: Arc<Held>, in_use: InUse, ticket: Ticket, at: Duration) -> Self {
-        let _ = held.ticket.set(ticket);
-        // The heartbeat may have been faster: it had no ticket to set the alarm of the next renewal with. The loop ends when
+    fn with_alarm(held: Arc<Held>, in_use: InUse, alarm_id: AlarmId, at: Duration) -> Self {
+        let _ = held.alarm_id.set(alarm_id);
+        // The heartbeat may have been faster: it had no alarm_id to set the alarm of the next renewal with. The loop ends when
         // no renewal came in between.
         let mut set = at;
         while let Some(at) = held.life.alarm().filter(|at| *at != set) {
             let alarm = Arc::clone(&held) as Arc<dyn Alarm>;
-            held.core.runtime.timer.reset(ticket, at, alarm);
+            held.core.runtime.timer.reset(alarm_id, at, alarm);
             set = at;
         }
         Self {
             held,
-            ticket,
+            alarm_id,
             fd: OnceLock::new(),
             disposed: false,
             dispose_by: OnceLock::new(),
@@ -232,7 +233,7 @@ impl Guard {
         let (leave, report) = held.life.begin_extend(held.now(), ttl, &call);
         held.after_loss(report);
         match leave {
-            Leave::Send(ttl, token) => {
+            ExtendTurn::Send(ttl, token) => {
                 match heartbeat::extend(held, ttl, &call.cancelled_by(&token)) {
                     // Not the caller but a release, or the loss of the lock, has ended it: there is nothing left to extend.
                     Err(e) if e.code() == ErrorCode::Aborted && !call.is_cancelled() => {
@@ -241,8 +242,8 @@ impl Guard {
                     answer => answer,
                 }
             }
-            Leave::Absent => Ok(ExtendOutcome::Absent(Absence::NotFound)),
-            Leave::Stopped => Err(stopped(&call).nothing_applied().for_key(&held.key)),
+            ExtendTurn::Absent => Ok(ExtendOutcome::Absent(Absence::NotFound)),
+            ExtendTurn::Stopped => Err(stopped(&call).nothing_applied().for_key(&held.key)),
         }
     }
 
@@ -294,13 +295,11 @@ impl Guard {
         }
         let _wake = held.wake_on_cancel(call);
         match held.life.begin_release(call) {
-            Turn::Send => {}
-            Turn::Known => return Ok(None),
-            Turn::Stopped => return Err(stopped(call).nothing_applied().for_key(&held.key)),
+            ReleaseTurn::Send => {}
+            ReleaseTurn::Known => return Ok(None),
+            ReleaseTurn::Stopped => return Err(stopped(call).nothing_applied().for_key(&held.key)),
         }
-        // Whatever happens in the store's code, the guard must not stay in the middle of a release.
-        let unwound = Unwound(&held.life);
-        held.core.runtime.timer.clear(self.ticket);
+        held.core.runtime.timer.clear(self.alarm_id);
         // The next waiter of this client asks as soon as its request is sure to come after this one.
         let called = OnceLock::new();
         let call_next = || {
@@ -310,8 +309,11 @@ impl Guard {
         if held.core.lines.is_waited_for(&held.key) {
             call = call.when_ordered(&call_next);
         }
-        let answer = held.core.backend.release(&held.granted.lock_id, &call);
-        std::mem::forget(unwound);
+        // Whatever happens in the store's code, the guard must not stay in the middle of a release.
+        let answer = on_panic(
+            || held.life.end_release(false),
+            || held.core.backend.release(&held.granted.lock_id, &call),
+        );
         held.life.end_release(answer.is_ok());
         held.watch_for_late_acquire();
         held.core.lines.released(&held.key, called.get().copied());
@@ -361,7 +363,7 @@ fn give_back(held: &Held, by: Instant, ttl: Ttl, refused_after: Option<Instant>)
 }
 
 /// Warns, once per client, of a ttl so short that the lock is lost already.
-fn warn_if_lost(held: &Held, sent: Duration, checked: &Checked) {
+fn warn_if_lost(held: &Held, sent: Duration, checked: &CheckedLockOptions) {
     let core = &held.core;
     // With a ttl that is longer than any call the clock need not be read: this is on the path of every lock.
     let longest = checked.acquire_timeout.max(core.timeouts.operation);
@@ -374,15 +376,6 @@ fn warn_if_lost(held: &Held, sent: Duration, checked: &Checked) {
             checked.ttl.as_duration().as_millis(),
             held.now().saturating_sub(sent).as_millis()
         ));
-    }
-}
-
-/// Sets a release free whose store panicked.
-struct Unwound<'a>(&'a Lifecycle);
-
-impl Drop for Unwound<'_> {
-    fn drop(&mut self) {
-        self.0.end_release(false);
     }
 }
 
@@ -438,7 +431,7 @@ impl Guard {
             lock_id: self.held.granted.lock_id.as_str().to_owned(),
             source: "drop",
         };
-        self.held.core.runtime.timer.clear(self.ticket);
+        self.held.core.runtime.timer.clear(self.alarm_id);
         failed.report(
             self.held.on_release_error.clone(),
             &self.held.core.runtime.workers,

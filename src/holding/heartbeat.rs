@@ -8,6 +8,7 @@ use crate::backend::{Absence, ExtendOutcome};
 use crate::holding::held::Held;
 use crate::holding::lifecycle::{Effect, Extension};
 use crate::runtime::threads;
+use crate::runtime::unwinding::on_panic;
 use crate::runtime::workers::guarded;
 use crate::types::error::LockError;
 use crate::types::ttl::Ttl;
@@ -47,9 +48,13 @@ pub(super) fn extend(
 ) -> Result<ExtendOutcome, LockError> {
     let sent = held.now();
     // Whatever happens in the store's code, no later extend or release may wait for this one.
-    let unwound = Unwound { held, sent, ttl };
-    let answer = held.core.backend.extend(&held.granted.lock_id, ttl, call);
-    std::mem::forget(unwound);
+    let unknown = Extension::Unknown { not_after_ms: None };
+    let answer = on_panic(
+        || {
+            settle(held, sent, ttl, &unknown);
+        },
+        || held.core.backend.extend(&held.granted.lock_id, ttl, call),
+    );
     let how = match &answer {
         Ok(ExtendOutcome::Extended(at)) => Extension::Extended(*at),
         Ok(ExtendOutcome::Absent(_)) => Extension::Absent,
@@ -81,18 +86,4 @@ fn settle(held: &Arc<Held>, sent: Duration, ttl: Ttl, how: &Extension) -> bool {
         held.set_alarm(at);
     }
     still
-}
-
-/// Ends an extend whose store panicked: nobody knows what came of it.
-struct Unwound<'a> {
-    held: &'a Arc<Held>,
-    sent: Duration,
-    ttl: Ttl,
-}
-
-impl Drop for Unwound<'_> {
-    fn drop(&mut self) {
-        let how = Extension::Unknown { not_after_ms: None };
-        settle(self.held, self.sent, self.ttl, &how);
-    }
 }

@@ -8,10 +8,10 @@ use crate::backend::call::Call;
 use crate::holding::heartbeat;
 use crate::holding::lifecycle::{Lease, Lifecycle, Ring};
 use crate::options::hooks::{OnLost, OnReleaseError};
-use crate::options::lock::{Checked, LockOptions};
-use crate::runtime::cancel::Subscription;
+use crate::options::lock::{CheckedLockOptions, LockOptions};
+use crate::runtime::cancel::CancelSubscription;
 use crate::runtime::threads;
-use crate::runtime::timer::{Alarm, Ticket};
+use crate::runtime::timer::{Alarm, AlarmId};
 use crate::runtime::wake::Wake;
 use crate::runtime::workers::guarded;
 use crate::types::error::LockError;
@@ -31,7 +31,7 @@ pub(super) struct Held {
     pub(super) granted: Acquired,
     pub(super) key: Key,
     /// Set once the timer has the first alarm.
-    pub(super) ticket: OnceLock<Ticket>,
+    pub(super) alarm_id: OnceLock<AlarmId>,
     late_acquire: Option<LateAcquire>,
     /// How long the release in the drop may take.
     pub(super) dispose_timeout: Duration,
@@ -53,7 +53,7 @@ impl Held {
         core: &Arc<Core>,
         key: Key,
         granted: Granted,
-        checked: &Checked,
+        checked: &CheckedLockOptions,
         options: &LockOptions,
     ) -> Arc<Self> {
         let life = Lifecycle::new(Lease {
@@ -69,7 +69,7 @@ impl Held {
             life,
             granted: granted.acquired,
             key,
-            ticket: OnceLock::new(),
+            alarm_id: OnceLock::new(),
             late_acquire: granted.refused_after.map(|refused_after| LateAcquire {
                 ttl: checked.ttl,
                 refused_after,
@@ -90,14 +90,14 @@ impl Held {
     }
 
     pub(super) fn set_alarm(self: &Arc<Self>, at: Duration) {
-        if let Some(ticket) = self.ticket.get() {
+        if let Some(alarm_id) = self.alarm_id.get() {
             self.core
                 .runtime
                 .timer
-                .reset(*ticket, at, Arc::clone(self) as Arc<dyn Alarm>);
+                .reset(*alarm_id, at, Arc::clone(self) as Arc<dyn Alarm>);
             // A release may have cleared it since `at` was decided; set again, it would keep the guard and its callback.
             if self.life.alarm().is_none() {
-                self.core.runtime.timer.clear(*ticket);
+                self.core.runtime.timer.clear(*alarm_id);
             }
         }
     }
@@ -114,7 +114,7 @@ impl Held {
     }
 
     /// A cancel must end the wait for the guard's other calls too.
-    pub(super) fn wake_on_cancel(self: &Arc<Self>, call: &Call<'_>) -> Option<Subscription> {
+    pub(super) fn wake_on_cancel(self: &Arc<Self>, call: &Call<'_>) -> Option<CancelSubscription> {
         let token = call.token()?;
         Some(token.subscribe(Arc::new(WakeCalls(Arc::clone(self)))))
     }

@@ -11,7 +11,7 @@ mod tests;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub(crate) use self::terms::{Effect, Extension, Lease, Leave, Ring, Turn};
+pub(crate) use self::terms::{Effect, ExtendTurn, Extension, Lease, ReleaseTurn, Ring};
 use self::terms::{InDoubt, believed_until};
 use crate::backend::call::Call;
 use crate::options::lock::Pace;
@@ -28,12 +28,12 @@ const CALLBACK_PATIENCE: Duration = Duration::from_secs(1);
 const SHORTEST_RETRY: Duration = Duration::from_millis(2);
 
 pub(crate) struct Lifecycle {
-    state: Mutex<State>,
+    state: Mutex<LifecycleState>,
     /// Notified at every change that somebody may wait for.
     changed: Condvar,
 }
 
-struct State {
+struct LifecycleState {
     phase: Phase,
     lost: Option<LossReason>,
     /// When the lease must be taken for gone, on the local clock.
@@ -91,7 +91,7 @@ impl Lifecycle {
             .interval(lease.ttl)
             .map(|every| lease.sent + every);
         Self {
-            state: Mutex::new(State {
+            state: Mutex::new(LifecycleState {
                 phase: Phase::Held,
                 lost: None,
                 deadline: believed_until(lease.sent, lease.ttl),
@@ -205,25 +205,30 @@ impl Lifecycle {
     }
 
     /// Waits for the turn of a manual extend, at most until `call` is over (a cancel must wake us).
-    pub(crate) fn begin_extend(&self, now: Duration, ttl: Ttl, call: &Call<'_>) -> (Leave, bool) {
+    pub(crate) fn begin_extend(
+        &self,
+        now: Duration,
+        ttl: Ttl,
+        call: &Call<'_>,
+    ) -> (ExtendTurn, bool) {
         let mut state = self.state.lock();
         loop {
             if state.is_held() && now >= state.deadline {
                 let report = self.lose_overdue(&mut state, now);
-                return (Leave::Absent, report);
+                return (ExtendTurn::Absent, report);
             }
             if !state.is_held() {
-                return (Leave::Absent, false);
+                return (ExtendTurn::Absent, false);
             }
             if call.is_over() {
-                return (Leave::Stopped, false);
+                return (ExtendTurn::Stopped, false);
             }
             if state.extending.is_none() {
                 let token = call
                     .token()
                     .map_or_else(CancelToken::new, CancelToken::child);
                 state.extending = Some(token.clone());
-                return (Leave::Send(ttl, token), false);
+                return (ExtendTurn::Send(ttl, token), false);
             }
             self.changed.wait_until(&mut state, call.deadline());
         }
@@ -322,16 +327,16 @@ impl Lifecycle {
 
     /// Waits for the turn of a release and brings the guard to rest: no renewal is in flight or to come, and no callback
     /// starts, once this has answered. Waits at most until `call` is over (a cancel must wake us).
-    pub(crate) fn begin_release(&self, call: &Call<'_>) -> Turn {
+    pub(crate) fn begin_release(&self, call: &Call<'_>) -> ReleaseTurn {
         let mut state = self.state.lock();
         while state.phase == Phase::Releasing {
             if call.is_over() {
-                return Turn::Stopped;
+                return ReleaseTurn::Stopped;
             }
             self.changed.wait_until(&mut state, call.deadline());
         }
         if state.phase == Phase::Gone {
-            return Turn::Known;
+            return ReleaseTurn::Known;
         }
         state.phase = Phase::Releasing;
         if state.report == Report::Queued {
@@ -345,7 +350,7 @@ impl Lifecycle {
             if call.is_over() {
                 state.phase = Phase::Unknown;
                 self.changed.notify_all();
-                return Turn::Stopped;
+                return ReleaseTurn::Stopped;
             }
             self.changed.wait_until(&mut state, call.deadline());
         }
@@ -360,7 +365,7 @@ impl Lifecycle {
             let until = call.deadline().map_or(until, |end| end.min(until));
             self.changed.wait_until(&mut state, Some(until));
         }
-        Turn::Send
+        ReleaseTurn::Send
     }
 
     /// The release was answered, or not.
@@ -425,7 +430,7 @@ impl Lifecycle {
     }
 
     /// The local deadline has passed.
-    fn lose_overdue(&self, state: &mut MutexGuard<'_, State>, now: Duration) -> bool {
+    fn lose_overdue(&self, state: &mut MutexGuard<'_, LifecycleState>, now: Duration) -> bool {
         let why = if state.hold_until.is_some_and(|end| now >= end) {
             LossReason::MaxHold
         } else if state.pace == Pace::Never {
@@ -436,7 +441,7 @@ impl Lifecycle {
         self.lose(state, why)
     }
 
-    fn lose(&self, state: &mut MutexGuard<'_, State>, why: LossReason) -> bool {
+    fn lose(&self, state: &mut MutexGuard<'_, LifecycleState>, why: LossReason) -> bool {
         state.lost = Some(why);
         if let Some(token) = &state.extending {
             token.cancel();
@@ -461,7 +466,7 @@ impl Wake for Lifecycle {
     }
 }
 
-impl State {
+impl LifecycleState {
     fn is_held(&self) -> bool {
         self.phase == Phase::Held && self.lost.is_none()
     }

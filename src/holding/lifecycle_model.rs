@@ -8,14 +8,14 @@ use loom::thread;
 use std::time::Duration;
 
 use crate::backend::call::Call;
-use crate::holding::lifecycle::{Extension, Lease, Leave, Lifecycle, Ring, Turn};
+use crate::holding::lifecycle::{ExtendTurn, Extension, Lease, Lifecycle, ReleaseTurn, Ring};
 use crate::options::lock::Pace;
 use crate::types::ttl::Ttl;
 
 const TTL: Duration = Duration::from_secs(30);
 const RENEWAL: Duration = Duration::from_secs(10);
 
-struct Watched {
+struct WatchedGuard {
     life: Lifecycle,
     /// A release was given its turn: nothing may be sent or called from here on.
     resting: AtomicBool,
@@ -24,7 +24,7 @@ struct Watched {
     reporting: AtomicBool,
 }
 
-impl Watched {
+impl WatchedGuard {
     fn new(pace: Pace) -> Arc<Self> {
         let life = Lifecycle::new(Lease {
             sent: Duration::ZERO,
@@ -99,7 +99,7 @@ impl Watched {
 
     fn release(&self) {
         match self.life.begin_release(&far()) {
-            Turn::Send => {
+            ReleaseTurn::Send => {
                 self.resting.store(true, SeqCst);
                 assert!(
                     !self.reporting.load(SeqCst),
@@ -108,8 +108,8 @@ impl Watched {
                 assert_eq!(self.in_flight.load(SeqCst), 0);
                 self.life.end_release(true);
             }
-            Turn::Known => {}
-            Turn::Stopped => panic!("nothing keeps a release from its turn for ever"),
+            ReleaseTurn::Known => {}
+            ReleaseTurn::Stopped => panic!("nothing keeps a release from its turn for ever"),
         }
     }
 }
@@ -122,7 +122,10 @@ fn far() -> Call<'static> {
     Call::new().within(Duration::from_secs(3600))
 }
 
-fn spawn(watched: &Arc<Watched>, body: impl FnOnce(&Watched) + 'static) -> thread::JoinHandle<()> {
+fn spawn(
+    watched: &Arc<WatchedGuard>,
+    body: impl FnOnce(&WatchedGuard) + 'static,
+) -> thread::JoinHandle<()> {
     let watched = Arc::clone(watched);
     thread::spawn(move || body(&watched))
 }
@@ -130,7 +133,7 @@ fn spawn(watched: &Arc<Watched>, body: impl FnOnce(&Watched) + 'static) -> threa
 #[test]
 fn no_callback_begins_once_a_release_has() {
     loom::model(|| {
-        let guard = Watched::new(Pace::Never);
+        let guard = WatchedGuard::new(Pace::Never);
         let timer = spawn(&guard, |g| g.tick(TTL));
         guard.release();
         timer.join().expect("the timer ends");
@@ -141,7 +144,7 @@ fn no_callback_begins_once_a_release_has() {
 #[test]
 fn no_renewal_is_sent_once_a_release_has_begun() {
     loom::model(|| {
-        let guard = Watched::new(Pace::Third);
+        let guard = WatchedGuard::new(Pace::Third);
         let beat = spawn(&guard, |g| g.beat(&Extension::Extended(1)));
         guard.release();
         beat.join().expect("the heartbeat ends");
@@ -151,7 +154,7 @@ fn no_renewal_is_sent_once_a_release_has_begun() {
 #[test]
 fn a_loss_is_told_once_however_it_is_found() {
     loom::model(|| {
-        let guard = Watched::new(Pace::Third);
+        let guard = WatchedGuard::new(Pace::Third);
         let beat = spawn(&guard, |g| g.beat(&Extension::Absent));
         let timer = spawn(&guard, |g| g.tick(TTL));
         let (lost, report) = guard.life.is_lost(TTL);
@@ -166,10 +169,10 @@ fn a_loss_is_told_once_however_it_is_found() {
 #[test]
 fn one_extend_is_in_flight_at_a_time() {
     loom::model(|| {
-        let guard = Watched::new(Pace::Third);
+        let guard = WatchedGuard::new(Pace::Third);
         let beat = spawn(&guard, |g| g.beat(&Extension::Extended(1)));
         let manual = spawn(&guard, |g| {
-            if let (Leave::Send(ttl, _), _) = g.life.begin_extend(RENEWAL, ttl(), &far()) {
+            if let (ExtendTurn::Send(ttl, _), _) = g.life.begin_extend(RENEWAL, ttl(), &far()) {
                 g.send();
                 let _ = g
                     .life
@@ -185,9 +188,9 @@ fn one_extend_is_in_flight_at_a_time() {
 #[test]
 fn an_answer_after_the_deadline_revives_nothing() {
     loom::model(|| {
-        let guard = Watched::new(Pace::Never);
+        let guard = WatchedGuard::new(Pace::Never);
         let extend = spawn(&guard, |g| {
-            if let (Leave::Send(ttl, _), _) = g.life.begin_extend(RENEWAL, ttl(), &far()) {
+            if let (ExtendTurn::Send(ttl, _), _) = g.life.begin_extend(RENEWAL, ttl(), &far()) {
                 let how = Extension::Extended(1);
                 let effect = g.life.end_extend(TTL, RENEWAL, ttl, &how, TTL);
                 assert!(!effect.held, "the lease ended before the answer came");
@@ -205,18 +208,21 @@ fn an_answer_after_the_deadline_revives_nothing() {
 #[test]
 fn one_of_two_releases_is_sent() {
     loom::model(|| {
-        let guard = Watched::new(Pace::Never);
-        let other = spawn(&guard, Watched::release);
+        let guard = WatchedGuard::new(Pace::Never);
+        let other = spawn(&guard, WatchedGuard::release);
         guard.release();
         other.join().expect("the other release ends");
-        assert!(matches!(guard.life.begin_release(&far()), Turn::Known));
+        assert!(matches!(
+            guard.life.begin_release(&far()),
+            ReleaseTurn::Known
+        ));
     });
 }
 
 #[test]
 fn a_heartbeat_that_cannot_start_keeps_no_release_waiting() {
     loom::model(|| {
-        let guard = Watched::new(Pace::Third);
+        let guard = WatchedGuard::new(Pace::Third);
         let timer = spawn(&guard, |g| {
             if matches!(g.life.ring(RENEWAL), Ring::Start(_)) {
                 let _ = g.life.not_started(RENEWAL);
@@ -231,7 +237,7 @@ fn a_heartbeat_that_cannot_start_keeps_no_release_waiting() {
 #[test]
 fn whoever_waits_for_the_loss_is_woken() {
     loom::model(|| {
-        let guard = Watched::new(Pace::Never);
+        let guard = WatchedGuard::new(Pace::Never);
         let waiter = spawn(&guard, |g| assert!(g.life.wait_lost(None)));
         guard.tick(TTL);
         waiter.join().expect("the waiter ends");

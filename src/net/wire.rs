@@ -10,7 +10,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags};
 
 use crate::backend::limits::Limits;
-use crate::runtime::cancel::Subscription;
+use crate::runtime::cancel::CancelSubscription;
 use crate::runtime::wake::WakeFd;
 use crate::types::error::{ErrorCode, LockError};
 
@@ -137,7 +137,7 @@ impl Waker {
 }
 
 /// A subscription for the time of one wait.
-pub(super) struct Watch<'a>(Option<(&'a WakeFd, Subscription)>);
+pub(super) struct Watch<'a>(Option<(&'a WakeFd, CancelSubscription)>);
 
 impl Watch<'_> {
     pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {

@@ -1,4 +1,4 @@
-//! [`LockOptions`]: how to wait for a lock and how to hold it. Checked once, when the call begins.
+//! [`LockOptions`]: how to wait for a lock and how to hold it. CheckedLockOptions once, when the call begins.
 
 use std::fmt;
 use std::sync::Arc;
@@ -168,7 +168,7 @@ impl LockOptions {
             .delay(attempt, remaining, random_bits()))
     }
 
-    pub(crate) fn checked(&self) -> Result<Checked, LockError> {
+    pub(crate) fn checked(&self) -> Result<CheckedLockOptions, LockError> {
         let ttl = Ttl::new(self.ttl.unwrap_or(DEFAULT_TTL))?;
         let pace = match self.heartbeat {
             None => Pace::Third,
@@ -198,7 +198,7 @@ impl LockOptions {
                 "dispose_timeout is zero: no drop could release the lock",
             ));
         }
-        Ok(Checked {
+        Ok(CheckedLockOptions {
             ttl,
             pace,
             acquire_timeout: self.acquire_timeout.unwrap_or(DEFAULT_ACQUIRE_TIMEOUT),
@@ -256,7 +256,7 @@ impl fmt::Debug for LockOptions {
 
 /// Options that were checked.
 #[derive(Clone, Debug)]
-pub(crate) struct Checked {
+pub(crate) struct CheckedLockOptions {
     pub(crate) ttl: Ttl,
     pub(crate) pace: Pace,
     pub(crate) acquire_timeout: Duration,

@@ -30,15 +30,15 @@ use crate::runtime::wake::Wake;
 /// ```
 #[derive(Clone)]
 pub struct CancelToken {
-    inner: Arc<Inner>,
+    inner: Arc<TokenState>,
 }
 
-struct Inner {
+struct TokenState {
     cancelled: AtomicBool,
     state: Mutex<Subscribers>,
     changed: Condvar,
     /// Keeps a child known to its parent.
-    _parent: Option<Subscription>,
+    _parent: Option<CancelSubscription>,
 }
 
 #[derive(Default)]
@@ -51,7 +51,7 @@ impl CancelToken {
     /// A token that is not cancelled.
     pub fn new() -> Self {
         Self {
-            inner: Arc::new(Inner {
+            inner: Arc::new(TokenState {
                 cancelled: AtomicBool::new(false),
                 state: Mutex::new(Subscribers::default()),
                 changed: Condvar::new(),
@@ -63,9 +63,9 @@ impl CancelToken {
     /// A token that is cancelled with this one, and can be cancelled alone.
     #[must_use]
     pub fn child(&self) -> Self {
-        let inner = Arc::new_cyclic(|me: &Weak<Inner>| {
+        let inner = Arc::new_cyclic(|me: &Weak<TokenState>| {
             let link: Arc<dyn Wake> = Arc::new(Link(me.clone()));
-            Inner {
+            TokenState {
                 cancelled: AtomicBool::new(false),
                 state: Mutex::new(Subscribers::default()),
                 changed: Condvar::new(),
@@ -92,7 +92,7 @@ impl CancelToken {
     }
 
     /// Wakes `who` on cancel, until the subscription is dropped. Wakes at once if that has happened already.
-    pub(crate) fn subscribe(&self, who: Arc<dyn Wake>) -> Subscription {
+    pub(crate) fn subscribe(&self, who: Arc<dyn Wake>) -> CancelSubscription {
         let mut state = self.inner.state.lock();
         let id = state.next;
         state.next += 1;
@@ -102,7 +102,7 @@ impl CancelToken {
         } else {
             state.list.push((id, who));
         }
-        Subscription {
+        CancelSubscription {
             token: Arc::downgrade(&self.inner),
             id,
             owner: Owner::current(),
@@ -118,7 +118,7 @@ impl CancelToken {
     }
 }
 
-impl Inner {
+impl TokenState {
     fn cancel(&self) {
         if self.cancelled.swap(true, Ordering::AcqRel) {
             return;
@@ -131,7 +131,7 @@ impl Inner {
     }
 }
 
-struct Link(Weak<Inner>);
+struct Link(Weak<TokenState>);
 
 impl Wake for Link {
     fn wake(&self) {
@@ -142,13 +142,13 @@ impl Wake for Link {
 }
 
 /// Ends a subscription when dropped.
-pub(crate) struct Subscription {
-    token: Weak<Inner>,
+pub(crate) struct CancelSubscription {
+    token: Weak<TokenState>,
     id: u64,
     owner: Owner,
 }
 
-impl Drop for Subscription {
+impl Drop for CancelSubscription {
     fn drop(&mut self) {
         // Options with a token go out of scope in a forked child too, where the mutex may be locked for ever.
         if !self.owner.is_this_process() {

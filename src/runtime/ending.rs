@@ -41,11 +41,11 @@ struct Threads {
 
 struct Thread {
     handle: JoinHandle<()>,
-    state: State,
+    state: ThreadState,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
+enum ThreadState {
     Running,
     /// In a call that nothing can end.
     #[cfg(any(feature = "redis", feature = "postgres"))]
@@ -133,7 +133,7 @@ pub(crate) fn start(
     threads.left_alone = false;
     threads.list.push(Thread {
         handle,
-        state: State::Running,
+        state: ThreadState::Running,
     });
     if threads.list.len() > 2 * threads.swept + 8 {
         threads.sweep();
@@ -145,7 +145,7 @@ impl Threads {
     /// Lets go of those that have ended: the system keeps a thread's memory until it is joined, or its handle is gone.
     fn sweep(&mut self) {
         self.list
-            .retain(|thread| !matches!(thread.state, State::Ended(_)));
+            .retain(|thread| !matches!(thread.state, ThreadState::Ended(_)));
         self.swept = self.list.len();
     }
 
@@ -159,9 +159,9 @@ impl Threads {
 #[cfg(any(feature = "redis", feature = "postgres"))]
 pub(crate) fn stuck<R>(work: impl FnOnce() -> R) -> R {
     let process = process();
-    process.note(State::Stuck);
+    process.note(ThreadState::Stuck);
     let answer = work();
-    process.note(State::Running);
+    process.note(ThreadState::Running);
     answer
 }
 
@@ -170,12 +170,12 @@ struct End(&'static Process);
 
 impl Drop for End {
     fn drop(&mut self) {
-        self.0.note(State::Ended(system_number()));
+        self.0.note(ThreadState::Ended(system_number()));
     }
 }
 
 impl Process {
-    fn note(&self, state: State) {
+    fn note(&self, state: ThreadState) {
         let me = std::thread::current().id();
         let mut threads = self.threads.lock();
         if let Some(thread) = threads
@@ -195,7 +195,7 @@ impl Process {
     /// Waits until every thread is gone, or somebody uses the library again.
     fn wait_for_threads(&self, until: Instant) {
         let mut threads = self.threads.lock();
-        while threads.list.iter().any(|t| t.state == State::Running)
+        while threads.list.iter().any(|t| t.state == ThreadState::Running)
             && self.users.load(Ordering::Acquire) == 0
             && Instant::now() < until
         {
@@ -203,14 +203,14 @@ impl Process {
         }
         let (ended, left) = std::mem::take(&mut threads.list)
             .into_iter()
-            .partition(|t: &Thread| matches!(t.state, State::Ended(_)));
+            .partition(|t: &Thread| matches!(t.state, ThreadState::Ended(_)));
         threads.list = left;
         threads.leave_alone();
         drop(threads);
         for Thread { handle, state } in ended {
             // A thread that ran the user's code may run more of it on its way out, as destructors of its own variables:
             // joining it is bounded too.
-            if let State::Ended(number) = state
+            if let ThreadState::Ended(number) = state
                 && left_process(number, until)
             {
                 let _ = handle.join();

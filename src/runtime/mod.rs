@@ -7,6 +7,7 @@ pub(crate) mod process;
 pub(crate) mod sync;
 pub(crate) mod threads;
 pub(crate) mod timer;
+pub(crate) mod unwinding;
 pub(crate) mod wake;
 pub(crate) mod workers;
 

@@ -3,6 +3,8 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::types::error::LockError;
+
 /// How many forks deep a process may be before a second row of places is made.
 const GENERATIONS: usize = 16;
 
@@ -55,6 +57,18 @@ impl Owner {
     /// False in a forked child, whatever its pid.
     pub(crate) fn is_this_process(self) -> bool {
         std::process::id() == self.0.pid && self.0.proof.holds(self.0.pid)
+    }
+
+    /// Refuses the use of something inherited. Asked before any mutex is touched: in a forked child it may be locked for ever.
+    ///
+    /// # Errors
+    /// `Internal` in a forked child, with nothing applied.
+    pub(crate) fn check(self) -> Result<(), LockError> {
+        if self.is_this_process() {
+            Ok(())
+        } else {
+            Err(LockError::forked())
+        }
     }
 
     /// Tells this process from those it was forked from. Never 0.

@@ -26,18 +26,18 @@ pub(crate) trait Alarm: Send + Sync {
 
 /// A timer over one clock. Its thread starts with the first alarm and ends when the timer is dropped.
 pub(crate) struct Timer {
-    shared: Arc<Shared>,
+    shared: Arc<TimerShared>,
     owner: Owner,
 }
 
-struct Shared {
+struct TimerShared {
     clock: Arc<dyn Clock>,
-    state: Mutex<State>,
+    state: Mutex<TimerState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct TimerState {
     queue: BTreeMap<(Duration, u64), Arc<dyn Alarm>>,
     /// Where each alarm stands in the queue.
     times: HashMap<u64, Duration, BuildHasherDefault<Counted>>,
@@ -74,7 +74,7 @@ impl Hasher for Counted {
     }
 }
 
-impl State {
+impl TimerState {
     fn insert(&mut self, at: Duration, id: u64, alarm: Arc<dyn Alarm>) {
         self.times.insert(id, at);
         self.queue.insert((at, id), alarm);
@@ -88,13 +88,13 @@ impl State {
 
 /// An alarm that was set, for taking it back.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ticket(u64);
+pub(crate) struct AlarmId(u64);
 
 impl Timer {
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(TimerShared {
             clock,
-            state: Mutex::new(State::default()),
+            state: Mutex::new(TimerState::default()),
             changed: Condvar::new(),
         });
         let me: Arc<dyn Wake> = Arc::clone(&shared) as _;
@@ -113,7 +113,7 @@ impl Timer {
     ///
     /// # Errors
     /// `RateLimited` if the thread cannot be started; nothing is set then.
-    pub(crate) fn set(&self, at: Duration, alarm: Arc<dyn Alarm>) -> Result<Ticket, LockError> {
+    pub(crate) fn set(&self, at: Duration, alarm: Arc<dyn Alarm>) -> Result<AlarmId, LockError> {
         let mut state = self.shared.state.lock();
         self.start(&mut state).map_err(|e| {
             LockError::new(ErrorCode::RateLimited, "the timer thread cannot be started")
@@ -124,11 +124,11 @@ impl Timer {
         state.last_id += 1;
         let id = state.last_id;
         self.shared.insert(&mut state, at, id, alarm);
-        Ok(Ticket(id))
+        Ok(AlarmId(id))
     }
 
     /// Moves an alarm, or sets it again if it has rung for the last time.
-    pub(crate) fn reset(&self, ticket: Ticket, at: Duration, alarm: Arc<dyn Alarm>) {
+    pub(crate) fn reset(&self, ticket: AlarmId, at: Duration, alarm: Arc<dyn Alarm>) {
         let mut state = self.shared.state.lock();
         let before = state.remove(ticket.0);
         // It runs as long as there is an alarm; should it not, nobody could be told here.
@@ -138,7 +138,7 @@ impl Timer {
         drop(before);
     }
 
-    fn start(&self, state: &mut State) -> std::io::Result<()> {
+    fn start(&self, state: &mut TimerState) -> std::io::Result<()> {
         if !state.running {
             let shared = Arc::clone(&self.shared);
             threads::spawn("syncguard-timer", move || shared.run())?;
@@ -164,7 +164,7 @@ impl Timer {
     }
 
     /// Takes an alarm back. It may be ringing at this moment, for the last time.
-    pub(crate) fn clear(&self, ticket: Ticket) {
+    pub(crate) fn clear(&self, ticket: AlarmId) {
         let mut state = self.shared.state.lock();
         if let Some((id, cleared)) = &mut state.ringing {
             *cleared |= *id == ticket.0;
@@ -176,8 +176,8 @@ impl Timer {
     }
 }
 
-impl Shared {
-    fn insert(&self, state: &mut State, at: Duration, id: u64, alarm: Arc<dyn Alarm>) {
+impl TimerShared {
+    fn insert(&self, state: &mut TimerState, at: Duration, id: u64, alarm: Arc<dyn Alarm>) {
         state.insert(at, id, alarm);
         if state.looks_at.is_none_or(|look| at < look) {
             self.changed.notify_one();
@@ -226,9 +226,9 @@ impl Shared {
                 None if state.may_end => {
                     // Also the memory of its tables: nothing of this is needed any more.
                     let last_id = state.last_id;
-                    *state = State {
+                    *state = TimerState {
                         last_id,
-                        ..State::default()
+                        ..TimerState::default()
                     };
                     return;
                 }
@@ -241,7 +241,7 @@ impl Shared {
     }
 }
 
-impl Wake for Shared {
+impl Wake for TimerShared {
     /// The clock was moved.
     fn wake(&self) {
         drop(self.state.lock());
@@ -266,9 +266,9 @@ mod tests {
     use crate::runtime::clock::{BootClock, boot_time};
     use std::sync::{Weak, mpsc};
 
-    struct Bell(mpsc::Sender<u32>, u32);
+    struct SendOnRing(mpsc::Sender<u32>, u32);
 
-    impl Alarm for Bell {
+    impl Alarm for SendOnRing {
         fn ring(self: Arc<Self>, _now: Duration) -> Option<Duration> {
             let _ = self.0.send(self.1);
             None
@@ -281,7 +281,7 @@ mod tests {
         let (tx, rx) = mpsc::channel();
         let now = timer.now();
         let at = |ms| now + Duration::from_millis(ms);
-        let bell = |n| Arc::new(Bell(tx.clone(), n));
+        let bell = |n| Arc::new(SendOnRing(tx.clone(), n));
         timer.set(at(60), bell(3)).expect("a timer");
         let cleared = timer.set(at(40), bell(2)).expect("a timer");
         timer.set(at(20), bell(1)).expect("a timer");
@@ -311,7 +311,7 @@ mod tests {
     }
 
     /// Waits until the thread sleeps: it gives the mutex back only then.
-    fn asleep(timer: &Timer, until: impl Fn(&State) -> bool) {
+    fn asleep(timer: &Timer, until: impl Fn(&TimerState) -> bool) {
         let end = Instant::now() + Duration::from_secs(20);
         while !until(&timer.shared.state.lock()) {
             assert!(Instant::now() < end, "the thread never sleeps");
@@ -323,7 +323,7 @@ mod tests {
     fn a_thread_that_sleeps_is_woken_for_an_earlier_alarm() {
         let timer = Timer::new(Arc::new(NeverLooks));
         let (tx, rx) = mpsc::channel();
-        let bell = |n| Arc::new(Bell(tx.clone(), n));
+        let bell = |n| Arc::new(SendOnRing(tx.clone(), n));
         let hour = || timer.now() + Duration::from_secs(3600);
         let wait = Duration::from_secs(20);
         let late = timer.set(hour(), bell(9)).expect("a timer");
@@ -347,14 +347,14 @@ mod tests {
         let late = timer
             .set(
                 timer.now() + Duration::from_secs(3600),
-                Arc::new(Bell(tx.clone(), 9)),
+                Arc::new(SendOnRing(tx.clone(), 9)),
             )
             .expect("a timer");
         timer.clear(late);
         timer
             .set(
                 timer.now() + Duration::from_millis(5),
-                Arc::new(Bell(tx, 1)),
+                Arc::new(SendOnRing(tx, 1)),
             )
             .expect("a timer");
         assert_eq!(rx.recv_timeout(Duration::from_secs(20)), Ok(1));

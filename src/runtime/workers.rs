@@ -27,12 +27,12 @@ pub(crate) type Job = Box<dyn FnOnce() + Send>;
 /// Threads for jobs that may take long or never end: a job waits for no other one, so there are as many threads as jobs
 /// under way, and none when there are none.
 pub(crate) struct Workers {
-    state: Mutex<State>,
+    state: Mutex<WorkersState>,
     work: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct WorkersState {
     queue: VecDeque<Job>,
     idle: usize,
     /// Workers without work do not stay; until there is new work.
@@ -42,7 +42,7 @@ struct State {
 impl Workers {
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self {
-            state: Mutex::new(State::default()),
+            state: Mutex::new(WorkersState::default()),
             work: Condvar::new(),
         })
     }

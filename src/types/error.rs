@@ -116,9 +116,9 @@ impl LossReason {
 /// assert_eq!(error.code(), ErrorCode::InvalidArgument);
 /// println!("{error}");
 /// ```
-pub struct LockError(Box<Inner>);
+pub struct LockError(Box<ErrorDetails>);
 
-struct Inner {
+struct ErrorDetails {
     code: ErrorCode,
     message: String,
     key_hash: Option<String>,
@@ -157,7 +157,7 @@ impl LockError {
                 | ErrorCode::Aborted
                 | ErrorCode::Internal
         );
-        Self(Box::new(Inner {
+        Self(Box::new(ErrorDetails {
             code,
             message: message.into(),
             key_hash: None,

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::backend::AcquireOutcome;
 use crate::backend::call::Call;
+use crate::runtime::unwinding::on_panic;
 use crate::types::error::{ErrorCode, LockError};
 use crate::types::key::Key;
 use crate::types::lock_id::LockId;
@@ -22,7 +23,7 @@ pub(crate) struct Granted {
 
 /// Where an attempt is made: the lock of which key, with which client's core, and what ends it.
 #[derive(Clone, Copy)]
-pub(crate) struct Target<'a> {
+pub(crate) struct AttemptTarget<'a> {
     pub(crate) core: &'a Core,
     pub(crate) key: &'a Key,
     pub(crate) call: Call<'a>,
@@ -41,7 +42,7 @@ pub(crate) struct AcquireAttempt {
 }
 
 impl AcquireAttempt {
-    pub(crate) fn new(at: Target<'_>, ttl: Ttl) -> Result<Self, LockError> {
+    pub(crate) fn new(at: AttemptTarget<'_>, ttl: Ttl) -> Result<Self, LockError> {
         if at.call.is_cancelled() {
             return Err(cancelled().nothing_applied().for_key(at.key));
         }
@@ -57,7 +58,7 @@ impl AcquireAttempt {
     /// One attempt at `start` that ends by `limit`.
     pub(crate) fn attempt(
         &mut self,
-        at: Target<'_>,
+        at: AttemptTarget<'_>,
         start: Instant,
         limit: Instant,
     ) -> Result<AcquireOutcome, LockError> {
@@ -76,12 +77,11 @@ impl AcquireAttempt {
         let operation = at.core.timeouts.operation;
         let call = at.call.within_since(start, operation).with_deadline(limit);
         // Until the store has answered, a panic of its code leaves the outcome unknown too.
-        let doubt = Doubt { attempt: self, at };
-        let attempt = &*doubt.attempt;
-        let answer = at
-            .core
-            .attempt(at.key, &attempt.lock_id, attempt.ttl, &call);
-        std::mem::forget(doubt);
+        let (lock_id, ttl, refused_after) = (self.lock_id, self.ttl, self.refused_after);
+        let answer = on_panic(
+            || at.core.undo(at.key, lock_id, ttl, refused_after),
+            || at.core.attempt(at.key, &lock_id, ttl, &call),
+        );
         if let Err(error) = &answer {
             self.in_doubt |= error.may_have_applied();
             let limit = error.not_after().map(|limit| limit.passed_by);
@@ -101,24 +101,11 @@ impl AcquireAttempt {
     }
 
     /// Takes back what the attempts may have left, once.
-    pub(crate) fn undo(&mut self, at: Target<'_>) {
+    pub(crate) fn undo(&mut self, at: AttemptTarget<'_>) {
         if std::mem::take(&mut self.in_doubt) {
             at.core
                 .undo(at.key, self.lock_id, self.ttl, self.refused_after);
         }
-    }
-}
-
-/// Undoes the attempt if the store panics in it.
-struct Doubt<'a, 'b> {
-    attempt: &'b mut AcquireAttempt,
-    at: Target<'a>,
-}
-
-impl Drop for Doubt<'_, '_> {
-    fn drop(&mut self) {
-        self.attempt.in_doubt = true;
-        self.attempt.undo(self.at);
     }
 }
 

@@ -65,11 +65,7 @@ impl Core {
 
     /// Asked before anything else is: a store of a user's own may not check for a fork, and its mutexes may be locked for ever.
     pub(crate) fn refuse_inherited(&self) -> Result<(), LockError> {
-        if self.owner.is_this_process() {
-            Ok(())
-        } else {
-            Err(LockError::forked())
-        }
+        self.owner.check()
     }
 
     /// One attempt, in the process that opened the client.

@@ -2,9 +2,8 @@
 //! before it, not `holding` and not `client`.
 
 pub(crate) mod attempt;
-mod blocking;
+pub(crate) mod blocking;
 pub(crate) mod core;
 pub(crate) mod line;
 pub(crate) mod policy;
 pub(crate) mod undo;
-pub(crate) mod wait;

@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::options::lock::Checked;
+use crate::options::lock::CheckedLockOptions;
 use crate::options::retry::Retry;
 use crate::runtime::cancel::deadline_from;
 use crate::types::error::ErrorCode;
@@ -119,7 +119,7 @@ enum WaitState {
 impl WaitPolicy {
     /// The policy of a call that began at `begun`. It ends by `limit` too, if there is one.
     pub(crate) fn new(
-        checked: &Checked,
+        checked: &CheckedLockOptions,
         operation: Duration,
         begun: Instant,
         limit: Option<Instant>,

@@ -43,7 +43,7 @@ fn granted(clock: &ManualClock, store: &MemoryBackend) -> Arc<Held> {
     Held::new(&core, key, granted, &checked, &options)
 }
 
-/// The first renewal is over when the guard gets its ticket. The next one must come at its time all the same, whatever became of
+/// The first renewal is over when the guard gets its alarm_id. The next one must come at its time all the same, whatever became of
 /// the first: at the deadline, which the timer knows of, it would be too late after one that failed.
 #[test]
 fn a_renewal_that_ends_before_the_guard_is_made_is_followed_by_the_next() {
@@ -59,10 +59,10 @@ fn a_renewal_that_ends_before_the_guard_is_made_is_followed_by_the_next() {
             panic!("no renewal is due");
         };
         let timer = &held.core.runtime.timer;
-        let ticket = timer
+        let alarm_id = timer
             .set(deadline, Arc::clone(&held) as _)
             .expect("a timer");
-        // The heartbeat renews the lease before there is a ticket.
+        // The heartbeat renews the lease before there is a alarm_id.
         if let Some(fault) = fault {
             store.once(Verb::Extend, fault);
         }
@@ -71,7 +71,7 @@ fn a_renewal_that_ends_before_the_guard_is_made_is_followed_by_the_next() {
         assert_eq!(answer.is_ok(), fault.is_none());
         assert!(heartbeat::start(&held), "no thread to be had");
 
-        let guard = Guard::with_alarm(Arc::clone(&held), InUse::new(), ticket, first);
+        let guard = Guard::with_alarm(Arc::clone(&held), InUse::new(), alarm_id, first);
         let next = held.life.alarm().expect("a renewal to come");
         assert!(next < deadline);
         clock.advance(next - clock.now());

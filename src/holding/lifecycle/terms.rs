@@ -77,8 +77,8 @@ pub(crate) struct Effect {
     pub(crate) alarm: Option<Duration>,
 }
 
-/// Leave to send an extend.
-pub(crate) enum Leave {
+/// ExtendTurn to send an extend.
+pub(crate) enum ExtendTurn {
     /// Send it, with this token.
     Send(Ttl, CancelToken),
     /// Do not: the guard is lost or released.
@@ -87,8 +87,8 @@ pub(crate) enum Leave {
     Stopped,
 }
 
-/// Leave to send a release.
-pub(crate) enum Turn {
+/// ExtendTurn to send a release.
+pub(crate) enum ReleaseTurn {
     Send,
     /// Another one was answered.
     Known,

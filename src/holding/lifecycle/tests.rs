@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use super::{Effect, Extension, Lease, Leave, Lifecycle, LossReason, Pace, Ring, believed_until};
+use super::{
+    Effect, ExtendTurn, Extension, Lease, Lifecycle, LossReason, Pace, Ring, believed_until,
+};
 use crate::backend::call::Call;
 use crate::types::ttl::Ttl;
 
@@ -37,7 +39,7 @@ fn extend(life: &Lifecycle, now_ms: u64, ttl_ms: u64, how: &Extension) -> Effect
 fn begin(life: &Lifecycle, now_ms: u64, ttl_ms: u64) {
     let call = Call::new().within(Duration::from_secs(60));
     let (leave, _) = life.begin_extend(at(now_ms), ttl(ttl_ms), &call);
-    assert!(matches!(leave, Leave::Send(..)));
+    assert!(matches!(leave, ExtendTurn::Send(..)));
 }
 
 /// The answer of a store whose clock shows what ours does.

@@ -18,7 +18,7 @@ struct Setting {
 }
 
 impl Setting {
-    fn checked(&self) -> Checked {
+    fn checked(&self) -> CheckedLockOptions {
         let mut options = LockOptions::new()
             .retry_delay(self.base)
             .backoff(self.backoff)
@@ -121,7 +121,7 @@ fn events() -> impl Strategy<Value = WaitEvent> {
 }
 
 /// A policy, its clock, and what was seen of it.
-struct Watched {
+struct WatchedPolicy {
     setting: Setting,
     policy: WaitPolicy,
     begun: Instant,
@@ -130,7 +130,7 @@ struct Watched {
     outcomes: u32,
 }
 
-impl Watched {
+impl WatchedPolicy {
     fn new(setting: &Setting) -> Self {
         let begun = Instant::now();
         Self {
@@ -251,7 +251,7 @@ proptest! {
         first in any::<bool>(),
         random in any::<u64>(),
     ) {
-        let mut seen = Watched::new(&setting);
+        let mut seen = WatchedPolicy::new(&setting);
         seen.feed(if joins { WaitEvent::Joined } else { WaitEvent::Entered }, random)?;
         for (event, advance, random) in steps {
             seen.now += ms(advance);
@@ -277,7 +277,7 @@ proptest! {
     /// A cancel ends every wait at once, wherever it stands.
     #[test]
     fn a_cancel_ends_the_wait(setting in settings(), steps in steps()) {
-        let mut seen = Watched::new(&setting);
+        let mut seen = WatchedPolicy::new(&setting);
         for (event, advance, random) in steps {
             seen.now += ms(advance);
             seen.feed(event, random)?;
@@ -296,7 +296,7 @@ proptest! {
         trouble in any::<bool>(),
         random in any::<u64>(),
     ) {
-        let mut seen = Watched::new(&setting);
+        let mut seen = WatchedPolicy::new(&setting);
         let (mut called, mut leases, mut delays) = (0u32, 0u32, 0u32);
         seen.feed(WaitEvent::Entered, random)?;
         let mut wakes = wakes.into_iter();
@@ -362,18 +362,18 @@ const HELD: WaitEvent = WaitEvent::Locked { free_in: None };
 
 #[test]
 fn ten_retries_unless_an_acquire_timeout_is_set() {
-    let mut plain = Watched::new(&defaults());
+    let mut plain = WatchedPolicy::new(&defaults());
     plain.feed(WaitEvent::Entered, 0).expect("in bounds");
     plain.follow(HELD, true, 0).expect("an end");
     assert_eq!(plain.tries, 1 + DEFAULT_MAX_RETRIES);
-    let mut timed = Watched::new(&Setting {
+    let mut timed = WatchedPolicy::new(&Setting {
         acquire: Some(ms(100)),
         ..defaults()
     });
     timed.feed(WaitEvent::Entered, 0).expect("in bounds");
     timed.follow(HELD, true, 0).expect("an end");
     assert_eq!(timed.tries, 101, "one per millisecond, and the first");
-    let mut both = Watched::new(&Setting {
+    let mut both = WatchedPolicy::new(&Setting {
         acquire: Some(ms(100)),
         max: Some(Some(3)),
         ..defaults()
@@ -390,7 +390,7 @@ fn a_caller_that_was_never_first_asks_once_at_the_end() {
         operation: ms(80),
         ..defaults()
     };
-    let mut seen = Watched::new(&setting);
+    let mut seen = WatchedPolicy::new(&setting);
     let action = seen.feed(WaitEvent::Joined, 0).expect("in bounds");
     assert_eq!(action, WaitAction::SleepUntil(seen.begun + ms(100)));
     seen.now += ms(101);
@@ -413,7 +413,7 @@ fn a_dead_holder_is_not_waited_for() {
         base: ms(3000),
         ..defaults()
     };
-    let mut seen = Watched::new(&setting);
+    let mut seen = WatchedPolicy::new(&setting);
     seen.feed(WaitEvent::Entered, 0).expect("in bounds");
     let free_in = Some(ms(70));
     let action = seen
@@ -437,7 +437,7 @@ fn a_dead_holder_is_not_waited_for() {
 /// What woke a waiter is asked of its standing, and in this order: a call, the clock, the line.
 #[test]
 fn a_wake_up_is_told_from_a_standing() {
-    let mut seen = Watched::new(&Setting {
+    let mut seen = WatchedPolicy::new(&Setting {
         acquire: Some(ms(100)),
         ..defaults()
     });

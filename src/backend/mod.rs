@@ -1,4 +1,4 @@
-//! [`Backend`]: what a store must be able to do, and how it answers.
+//! What stores share. [`Backend`] is what a store must be able to do, and how it answers. Uses `types`, `runtime` and `options`.
 
 pub(crate) mod call;
 #[cfg(any(feature = "redis", feature = "postgres"))]
@@ -29,7 +29,7 @@ use crate::types::ttl::Ttl;
 pub enum AcquireOutcome {
     /// The lock is granted and stored.
     Acquired(Acquired),
-    /// Somebody else holds it; who, where the store says so at no extra trip.
+    /// Another caller holds it. The holder is named where the store tells it at no extra trip.
     Locked(Option<Holder>),
 }
 
@@ -38,7 +38,7 @@ pub enum AcquireOutcome {
 pub enum Absence {
     /// It was there, and its time was over.
     Expired,
-    /// There was no such lock, or it was somebody else's.
+    /// There was no such lock, or it has another owner.
     NotFound,
 }
 
@@ -58,7 +58,7 @@ impl ReleaseOutcome {
         self == Self::Released
     }
 
-    /// For callers that cannot go on if the lock was gone already: somebody else may have worked at the same time.
+    /// For callers that cannot go on if the lock was gone already: another holder may have worked at the same time.
     ///
     /// # Panics
     /// Unless this call removed the lock.
@@ -170,7 +170,7 @@ pub enum TimeAuthority {
 /// - [`acquire`](Self::acquire) is atomic; the fence of a key grows with every grant, for ever, also after release and expiry.
 /// - Repeating an acquire with the same key and lock id while the lease lives answers the stored grant: the caller may not
 ///   have heard the first answer.
-/// - Only the store's clock decides who is alive, by [`is_live`](crate::is_live).
+/// - Only the store's clock decides which lock is alive, by [`is_live`](crate::is_live).
 /// - Release and extend check the owner themselves and never revive a dead lease.
 /// - Locked, absent and `None` never tell a raw key or lock id.
 ///
@@ -178,7 +178,7 @@ pub enum TimeAuthority {
 ///
 #[doc = concat!("```\n", include_str!("../../examples/own_store.rs"), "```")]
 pub trait Backend: Send + Sync {
-    /// Grants `key` to `lock_id` for `ttl` if nobody holds it, with the next fence.
+    /// Grants `key` to `lock_id` for `ttl` if it is free, with the next fence.
     ///
     /// # Errors
     /// Trouble only; an error whose [`LockError::may_have_applied`] is true may have left a lock behind.
@@ -207,7 +207,7 @@ pub trait Backend: Send + Sync {
         call: &Call<'_>,
     ) -> Result<ExtendOutcome, LockError>;
 
-    /// Whether somebody holds `key`. A pure read.
+    /// Whether `key` is held. A pure read.
     ///
     /// # Errors
     /// Trouble only.
@@ -249,10 +249,10 @@ pub trait Backend: Send + Sync {
         Ok(())
     }
 
-    /// Has `freed` called whenever the lock of `key` may have been freed, by whomever, until the watch is dropped; and once as
-    /// soon as the store listens, because what was freed before is not heard. Calls come from a thread of the store's, and
-    /// must be allowed to come in vain. Does no I/O on the caller's thread. Default: `None`, and whoever waits asks now and
-    /// then; it does so in any case, so a call that gets lost costs time and nothing else.
+    /// Has `freed` called whenever the lock of `key` may have been freed, by any client, until the watch is dropped; and once as
+    /// soon as the store listens, because it does not hear what was freed before. The calls come from a thread of the store's,
+    /// and may come although the lock is not free. Does no I/O on the caller's thread. Default: `None`. A waiter asks the store
+    /// now and then in any case, so a call that gets lost costs time and nothing else.
     fn watch(&self, key: &Key, freed: Arc<dyn Fn() + Send + Sync>) -> Option<Watch> {
         let _ = (key, freed);
         None

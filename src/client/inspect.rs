@@ -11,7 +11,7 @@ use crate::types::stored_lock::{LockInfo, LockInfoDebug};
 
 /// Diagnostics. **Never a guard before a mutation**: acquire, extend and release decide by themselves, atomically.
 impl Client {
-    /// The live lock of `key`, sanitised; `None` if nobody holds it.
+    /// The live lock of `key`, sanitised; `None` if it is free.
     ///
     /// # Errors
     /// `InvalidArgument` for a bad key; the store's trouble.

@@ -1,4 +1,4 @@
-//! [`Client`]: opens a store and takes locks in it.
+//! The front. [`Client`] opens a store and takes locks in it. Uses every other folder.
 
 pub(crate) mod inspect;
 pub(crate) mod waiter;
@@ -130,7 +130,7 @@ impl Client {
     /// is released, dropped or lost.
     ///
     /// # Errors
-    /// `AcquisitionTimeout` if somebody held it to the end; `InvalidArgument` for a bad key; the store's trouble, when it
+    /// `AcquisitionTimeout` if it was held to the end; `InvalidArgument` for a bad key; the store's trouble, when it
     /// outlasted the wait.
     pub fn lock(&self, key: &str) -> Result<Guard, LockError> {
         self.lock_with(key, &LockOptions::new())
@@ -199,7 +199,7 @@ impl Client {
         }
     }
 
-    /// Joins the line of those who wait for `key` here, without blocking and without contacting the store: for a caller that cannot
+    /// Joins the line of those that wait for `key` here, without blocking and without contacting the store: for a caller that cannot
     /// make an attempt now. The rest is as in [`lock_or_wait`](Self::lock_or_wait).
     ///
     /// # Errors
@@ -230,7 +230,7 @@ impl Client {
         Waiter::enter(self, key, options, wake)
     }
 
-    /// Whether somebody of this client waits for `key`: who comes now should join the line. No I/O.
+    /// Whether a caller of this client waits for `key`. A caller that comes now should join the line. No I/O.
     ///
     /// # Errors
     /// `InvalidArgument` for a bad key.
@@ -242,7 +242,7 @@ impl Client {
     /// Runs `work` under the lock of `key` and releases it afterwards, also if `work` panics. A release that fails goes to
     /// `on_release_error`: the work is done by then.
     ///
-    /// If the lock was lost while `work` ran, the answer is an error, whatever `work` made: somebody else may have worked at the
+    /// If the lock was lost while `work` ran, the answer is an error, whatever `work` made: another holder may have worked at the
     /// same time. Work that must know earlier asks [`Guard::is_lost`], or takes `on_lost`.
     ///
     /// ```

@@ -67,7 +67,7 @@ pub struct Waiter {
 pub enum Turn {
     /// The lock is held.
     Held(Guard),
-    /// Somebody else holds it, others of this client came before, or the store is in trouble that may pass.
+    /// Another holder has it, others of this client came before, or the store is in trouble that may pass.
     InLine(Waiter),
 }
 
@@ -202,7 +202,7 @@ impl Waiter {
         self.is_here() && self.ticket.standing().called
     }
 
-    /// Whether it is this one's turn to ask the store for all who wait here.
+    /// Whether it is this one's turn to ask the store for all that wait here.
     pub fn is_first(&self) -> bool {
         self.is_here() && self.ticket.standing().first
     }
@@ -249,7 +249,7 @@ fn under_way() -> LockError {
 struct Callback<F>(F);
 
 impl<F: Fn() + Send + Sync> Wake for Callback<F> {
-    /// Called in the middle of another caller's release, and by threads that serve all who wait: a panic ends here.
+    /// Called in the middle of another caller's release, and by threads that serve all waiters: a panic ends here.
     fn wake(&self) {
         guarded(&self.0);
     }

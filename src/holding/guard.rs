@@ -121,7 +121,7 @@ impl Guard {
         self.held.granted.fence
     }
 
-    /// The id of this grant. Who knows it can release or extend the lock, from any process or language.
+    /// The id of this grant. A program that knows it can release or extend the lock, from any process or language.
     pub fn lock_id(&self) -> &LockId {
         &self.held.granted.lock_id
     }
@@ -248,7 +248,7 @@ impl Guard {
     }
 
     /// Ends the heartbeat and releases the lock, whatever this process believes of it. Answers whether this call removed it;
-    /// [`Absent`](ReleaseOutcome::Absent) if it was gone already, and then somebody else may have worked at the same time.
+    /// [`Absent`](ReleaseOutcome::Absent) if it was gone already, and then another holder may have worked at the same time.
     /// May be repeated: once the store has answered, no more is sent; after an error it is tried again.
     ///
     /// The outcome must be looked at; this does not compile:

@@ -29,7 +29,7 @@ const SHORTEST_RETRY: Duration = Duration::from_millis(2);
 
 pub(crate) struct Lifecycle {
     state: Mutex<LifecycleState>,
-    /// Notified at every change that somebody may wait for.
+    /// Notified at every change that a caller may wait for.
     changed: Condvar,
 }
 
@@ -60,7 +60,7 @@ enum Phase {
     Held,
     /// A release is on its way.
     Releasing,
-    /// A release was tried and nobody knows what became of it.
+    /// A release was tried, and its outcome is not known.
     Unknown,
     /// A release was answered.
     Gone,
@@ -190,7 +190,7 @@ impl Lifecycle {
         }
     }
 
-    /// The heartbeat panicked: nobody renews any more.
+    /// The heartbeat panicked: the lease is not renewed any more.
     pub(crate) fn broken(&self) -> bool {
         let mut state = self.state.lock();
         state.beat = Beat::None;
@@ -253,7 +253,7 @@ impl Lifecycle {
                 alarm: None,
             };
         }
-        // A lease that ran out while the answer was on its way stays lost: somebody may have acted on that already.
+        // A lease that ran out while the answer was on its way stays lost: the caller may have acted on that already.
         if now >= state.deadline {
             let report = self.lose_overdue(&mut state, now);
             return Effect {
@@ -459,7 +459,7 @@ impl Lifecycle {
 }
 
 impl Wake for Lifecycle {
-    /// Somebody who waits here must look again. The mutex is taken so that a waiter on its way to sleep is not missed.
+    /// A caller that waits here must look again. The mutex is taken so that a waiter on its way to sleep is not missed.
     fn wake(&self) {
         drop(self.state.lock());
         self.changed.notify_all();

@@ -1,6 +1,6 @@
 //! Every interleaving of a guard's timer, heartbeat, callback, extend and release, tried by loom (`make model`).
 //!
-//! Loom has no time: a tick of the clock is a thread, and a wait ends only when somebody notifies.
+//! Loom has no time: a tick of the clock is a thread, and a wait ends only when it is notified.
 
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};

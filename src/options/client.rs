@@ -116,7 +116,7 @@ impl ClientOptions {
         self
     }
 
-    /// TLS: accepts any certificate of any host. **Unsafe on every network you do not own**: whoever sits in between can read
+    /// TLS: accepts any certificate of any host. **Unsafe on every network you do not own**: a machine in between can read
     /// the password and grant locks.
     pub fn tls_danger_accept_invalid_certs(mut self, accept: bool) -> Self {
         self.tls_insecure = accept;
@@ -153,7 +153,7 @@ impl ClientOptions {
         self
     }
 
-    /// Called on a thread of the library when a release fails where nobody was there to be told. Default: to stderr in debug
+    /// Called on a thread of the library when a release fails that has no caller to answer to. Default: to stderr in debug
     /// builds or with `SYNCGUARD_DEBUG=true`, without key or id; silent otherwise.
     pub fn on_release_error(
         mut self,

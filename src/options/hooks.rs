@@ -23,7 +23,7 @@ pub(crate) type OnWarning = Arc<dyn Fn(&str) + Send + Sync>;
 /// What an event is told to.
 pub(crate) type OnEvent = Arc<dyn Fn(&LockEvent) + Send + Sync>;
 
-/// A release that failed where nobody was there to be told: in `Drop`, or in the undoing of an acquire of unknown outcome.
+/// A release that failed and has no caller to answer to: in `Drop`, or in the undoing of an acquire of unknown outcome.
 ///
 /// The key and lock id are here so that a hook can act on them; they are raw, so think before you log them. `Debug` shows
 /// their hashes.
@@ -148,7 +148,7 @@ fn tell(hook: Option<&OnWarning>, message: &str) {
     }
 }
 
-/// A release that failed with nobody to be told.
+/// A failed release, before it is reported.
 pub(crate) struct FailedRelease {
     pub(crate) error: LockError,
     pub(crate) key: String,

@@ -1,4 +1,4 @@
-//! [`LockOptions`]: how to wait for a lock and how to hold it. CheckedLockOptions once, when the call begins.
+//! [`LockOptions`]: how to wait for a lock and how to hold it. Checked once, when the call begins.
 
 use std::fmt;
 use std::sync::Arc;
@@ -35,11 +35,11 @@ const MIN_HEARTBEAT: Duration = Duration::from_millis(1);
 pub struct LockOptions {
     ttl: Option<Duration>,
     acquire_timeout: Option<Duration>,
-    max_retries: Option<Option<u32>>,
+    retry_limit: RetryLimit,
     retry_delay: Option<Duration>,
     backoff: Backoff,
     jitter: Jitter,
-    heartbeat: Option<Option<Duration>>,
+    pace: Pace,
     max_hold: Option<Duration>,
     dispose_timeout: Option<Duration>,
     cancel: Option<CancelToken>,
@@ -70,13 +70,13 @@ impl LockOptions {
     /// How often to try again after the first attempt. Default 10, or without limit if an `acquire_timeout` was set.
     /// Being woken because the lock was freed is not a retry.
     pub fn max_retries(mut self, retries: u32) -> Self {
-        self.max_retries = Some(Some(retries));
+        self.retry_limit = RetryLimit::AtMost(retries);
         self
     }
 
     /// Tries again until the `acquire_timeout`, however often.
     pub fn unlimited_retries(mut self) -> Self {
-        self.max_retries = Some(None);
+        self.retry_limit = RetryLimit::None;
         self
     }
 
@@ -100,13 +100,13 @@ impl LockOptions {
 
     /// How often the guard renews. Default a third of the ttl; must be shorter than the ttl; at least 1 ms.
     pub fn heartbeat(mut self, every: Duration) -> Self {
-        self.heartbeat = Some(Some(every));
+        self.pace = Pace::Every(every);
         self
     }
 
     /// Never renews: the lease ends with its ttl unless you [`extend`](crate::Guard::extend) it.
     pub fn no_heartbeat(mut self) -> Self {
-        self.heartbeat = Some(None);
+        self.pace = Pace::Never;
         self
     }
 
@@ -170,25 +170,25 @@ impl LockOptions {
 
     pub(crate) fn checked(&self) -> Result<CheckedLockOptions, LockError> {
         let ttl = Ttl::new(self.ttl.unwrap_or(DEFAULT_TTL))?;
-        let pace = match self.heartbeat {
-            None => Pace::Third,
-            Some(None) => Pace::Never,
-            Some(Some(every)) if every.is_zero() => {
+        let pace = match self.pace {
+            Pace::Every(every) if every.is_zero() => {
                 return Err(LockError::invalid(
                     "the heartbeat interval is zero; no_heartbeat() turns it off",
                 ));
             }
-            Some(Some(every)) if every >= ttl.as_duration() => {
+            Pace::Every(every) if every >= ttl.as_duration() => {
                 return Err(LockError::invalid(
                     "the heartbeat interval is not shorter than the ttl: every renewal would come too late",
                 ));
             }
-            Some(Some(every)) => Pace::Every(every.max(MIN_HEARTBEAT)),
+            Pace::Every(every) => Pace::Every(every.max(MIN_HEARTBEAT)),
+            pace => pace,
         };
-        let max_retries = match (self.max_retries, self.acquire_timeout) {
-            (Some(limit), _) => limit,
-            (None, Some(_)) => None,
-            (None, None) => Some(DEFAULT_MAX_RETRIES),
+        let max_retries = match self.retry_limit {
+            RetryLimit::AtMost(retries) => Some(retries),
+            RetryLimit::None => None,
+            RetryLimit::Default if self.acquire_timeout.is_some() => None,
+            RetryLimit::Default => Some(DEFAULT_MAX_RETRIES),
         };
         if self.max_hold.is_some_and(|d| d.is_zero()) {
             return Err(LockError::invalid("max_hold is zero"));
@@ -242,16 +242,26 @@ impl fmt::Debug for LockOptions {
         f.debug_struct("LockOptions")
             .field("ttl", &self.ttl)
             .field("acquire_timeout", &self.acquire_timeout)
-            .field("max_retries", &self.max_retries)
+            .field("retry_limit", &self.retry_limit)
             .field("retry_delay", &self.retry_delay)
             .field("backoff", &self.backoff)
             .field("jitter", &self.jitter)
-            .field("heartbeat", &self.heartbeat)
+            .field("heartbeat", &self.pace)
             .field("max_hold", &self.max_hold)
             .field("dispose_timeout", &self.dispose_timeout)
             .field("deadline", &self.deadline)
             .finish_non_exhaustive()
     }
+}
+
+/// How often to try again, as the user set it.
+#[derive(Clone, Copy, Debug, Default)]
+enum RetryLimit {
+    /// Ten times; without limit if an acquire timeout was set.
+    #[default]
+    Default,
+    AtMost(u32),
+    None,
 }
 
 /// Options that were checked.
@@ -264,10 +274,11 @@ pub(crate) struct CheckedLockOptions {
 }
 
 /// How often a lease is renewed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Pace {
     Never,
     /// Every third of the ttl, whatever the ttl becomes.
+    #[default]
     Third,
     Every(Duration),
 }

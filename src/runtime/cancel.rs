@@ -1,4 +1,4 @@
-//! [`CancelToken`]: a sticky flag that wakes whoever waits. Every sleep of the crate is in here.
+//! [`CancelToken`]: a flag that stays set and wakes all that wait for it. Every sleep of the crate is in here.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -80,7 +80,7 @@ impl CancelToken {
         child
     }
 
-    /// Cancels, for good, and wakes everybody who waits with this token or a child of it. From any thread, any number
+    /// Cancels, for good, and wakes all callers that wait with this token or a child of it. From any thread, any number
     /// of times; not from a signal handler.
     pub fn cancel(&self) {
         self.inner.cancel();
@@ -91,16 +91,16 @@ impl CancelToken {
         self.inner.cancelled.load(Ordering::Acquire)
     }
 
-    /// Wakes `who` on cancel, until the subscription is dropped. Wakes at once if that has happened already.
-    pub(crate) fn subscribe(&self, who: Arc<dyn Wake>) -> CancelSubscription {
+    /// Wakes `sleeper` on cancel, until the subscription is dropped. Wakes at once if that has happened already.
+    pub(crate) fn subscribe(&self, sleeper: Arc<dyn Wake>) -> CancelSubscription {
         let mut state = self.inner.state.lock();
         let id = state.next;
         state.next += 1;
         if self.is_cancelled() {
             drop(state);
-            who.wake();
+            sleeper.wake();
         } else {
-            state.list.push((id, who));
+            state.list.push((id, sleeper));
         }
         CancelSubscription {
             token: Arc::downgrade(&self.inner),
@@ -125,8 +125,8 @@ impl TokenState {
         }
         let list = std::mem::take(&mut self.state.lock().list);
         self.changed.notify_all();
-        for (_, who) in list {
-            who.wake();
+        for (_, sleeper) in list {
+            sleeper.wake();
         }
     }
 }
@@ -160,7 +160,7 @@ impl Drop for CancelSubscription {
     }
 }
 
-/// Where a waiter sleeps until somebody wakes it, or until a time. A ring that comes before the sleep ends it at once.
+/// Where a waiter sleeps until it is woken, or until a time. A wake that comes before the sleep ends it at once.
 #[derive(Default)]
 pub(crate) struct Bell {
     rung: Mutex<bool>,
@@ -203,7 +203,7 @@ pub(crate) fn deadline_after(timeout: Duration) -> Instant {
     deadline_from(Instant::now(), timeout)
 }
 
-/// The same from a time that was read already: reading it is dear on the path of every lock.
+/// The same from a time that was read already: reading it costs, on the path of every lock.
 pub(crate) fn deadline_from(now: Instant, timeout: Duration) -> Instant {
     const FAR: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
     now.checked_add(timeout.min(FAR)).unwrap_or(now)

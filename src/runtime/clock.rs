@@ -14,8 +14,8 @@ pub(crate) trait Clock: Send + Sync + fmt::Debug {
     /// How long a thread that waits for `until` may sleep before it looks again; `None` if only being woken helps.
     fn patience(&self, until: Duration) -> Option<Duration>;
 
-    /// Wakes `who` whenever the clock was moved by hand.
-    fn subscribe(&self, who: Weak<dyn Wake>);
+    /// Wakes `sleeper` whenever the clock was moved by hand.
+    fn subscribe(&self, sleeper: Weak<dyn Wake>);
 }
 
 /// A thread's sleep does not run during suspend while leases do: a sleeper looks again at least this often, so that after a

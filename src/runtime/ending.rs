@@ -192,7 +192,7 @@ impl Process {
         self.ended.notify_all();
     }
 
-    /// Waits until every thread is gone, or somebody uses the library again.
+    /// Waits until every thread is gone, or the library is used again.
     fn wait_for_threads(&self, until: Instant) {
         let mut threads = self.threads.lock();
         while threads.list.iter().any(|t| t.state == ThreadState::Running)

@@ -1,4 +1,4 @@
-//! What all clients of a process share.
+//! Threads and time: what all clients of a process share. Uses `types`.
 
 pub(crate) mod cancel;
 pub(crate) mod clock;

@@ -40,7 +40,7 @@ impl<T> Mutex<T> {
         MutexGuard(Some(self.0.lock().unwrap_or_else(|e| e.into_inner())))
     }
 
-    /// Without locking: for a value that nobody else can see, also where another process left the mutex locked.
+    /// Without locking: for a value that no other thread can see, also where another process left the mutex locked.
     pub(crate) fn get_mut(&mut self) -> &mut T {
         self.0.get_mut().unwrap_or_else(|e| e.into_inner())
     }
@@ -66,7 +66,7 @@ impl<T> DerefMut for MutexGuard<'_, T> {
     }
 }
 
-/// A condvar that knows whether anybody waits: `std`'s makes a system call for every notification, also in vain, and the
+/// A condvar that knows whether a thread waits: `std`'s makes a system call for every notification, also if none waits, and the
 /// hot path of a lock notifies more often than it is waited for.
 #[derive(Debug, Default)]
 pub(crate) struct Condvar {

@@ -53,7 +53,7 @@ struct TimerState {
     stopped: bool,
 }
 
-/// Hashes what is counted up by us: nobody chooses these numbers to collide, and every lock is on this path.
+/// Hashes numbers that this crate counts up: no attacker chooses them to collide, and every lock is on this path.
 #[derive(Default)]
 struct Counted(u64);
 
@@ -131,7 +131,7 @@ impl Timer {
     pub(crate) fn reset(&self, ticket: AlarmId, at: Duration, alarm: Arc<dyn Alarm>) {
         let mut state = self.shared.state.lock();
         let before = state.remove(ticket.0);
-        // It runs as long as there is an alarm; should it not, nobody could be told here.
+        // It runs as long as there is an alarm; should it not, there is no caller to answer to here.
         let _ = self.start(&mut state);
         self.shared.insert(&mut state, at, ticket.0, alarm);
         drop(state);

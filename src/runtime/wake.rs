@@ -1,4 +1,4 @@
-//! Waking somebody who waits: the trait, and a descriptor that becomes readable.
+//! Waking a thread that waits: the trait, and a descriptor that becomes readable.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};

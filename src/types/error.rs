@@ -8,7 +8,7 @@ use crate::types::holder::Holder;
 
 /// What kind of trouble a [`LockError`] reports. Branch on this, show the message to people.
 ///
-/// Contention is not among them: a key that somebody else holds is an outcome of the verbs, and becomes an error
+/// Contention is not among them: a key that another caller holds is an outcome of the verbs, and becomes an error
 /// ([`ErrorCode::AcquisitionTimeout`]) only when a whole wait has ended in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -23,7 +23,7 @@ pub enum ErrorCode {
     RateLimited,
     /// The operation's own deadline passed; its effect is unknown. Transient.
     NetworkTimeout,
-    /// A whole wait ended and somebody else still holds the key.
+    /// A whole wait ended and another holder still has the key.
     AcquisitionTimeout,
     /// The caller's [`CancelToken`](crate::CancelToken) ended the call.
     Aborted,
@@ -107,7 +107,7 @@ impl LossReason {
 /// The error of every fallible call.
 ///
 /// It carries a [code](Self::code), a message a stranger can act on, and where known the key's hash, the number of
-/// attempts, the time waited and who holds the key. It never holds a raw key, a lock id or a password, so it may be logged.
+/// attempts, the time waited and the holder of the key. It never holds a raw key, a lock id or a password, so it may be logged.
 ///
 /// ```
 /// use syncguard::{ErrorCode, Key};
@@ -319,7 +319,7 @@ impl LockError {
         self.0.waited
     }
 
-    /// Who held the key at the last attempt, where the store said so.
+    /// The holder of the key at the last attempt, where the store told it.
     pub fn holder(&self) -> Option<&Holder> {
         self.0.holder.as_ref()
     }

@@ -6,7 +6,7 @@ use crate::types::error::LockError;
 
 /// The largest fence a store may hand out; above it acquiring fails, before anything is written.
 pub const MAX_FENCE: u64 = 900_000_000_000_000;
-/// Above this a warning is given: nine tenths of nothing are left, but somebody's loop is acquiring billions of times.
+/// Above this a warning is given. The limit is still far, but some loop acquires the lock billions of times.
 pub(crate) const WARN_FENCE: u64 = 90_000_000_000_000;
 const FENCE_CEILING: u64 = 999_999_999_999_999;
 

@@ -1,4 +1,4 @@
-//! [`Key`]: the only door for names.
+//! [`Key`]: a name that was checked. Every name enters here.
 
 use std::borrow::Cow;
 use std::fmt;

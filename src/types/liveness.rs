@@ -20,7 +20,7 @@ pub fn is_live(expires_at_ms: i64, now_ms: i64) -> bool {
     is_live_within(expires_at_ms, now_ms, TIME_TOLERANCE_MS)
 }
 
-/// How long until a live lock can be taken whose lease has `left_ms` to go, if nobody renews it. Never zero.
+/// How long until a live lock can be taken whose lease has `left_ms` to go, if it is not renewed. Never zero.
 pub(crate) fn free_in(left_ms: i64) -> Duration {
     let ms = left_ms.saturating_add(TIME_TOLERANCE_MS);
     Duration::from_millis(u64::try_from(ms).unwrap_or(0).max(1))

@@ -10,9 +10,9 @@ use crate::types::random::random_bytes;
 
 const ID_LEN: usize = 22;
 
-/// The id of one grant, minted by whoever acquires: 128 random bits from the operating system as 22 base64url characters.
+/// The id of one grant, minted by the caller that acquires: 128 random bits from the operating system as 22 base64url characters.
 ///
-/// It is the proof of ownership: who knows it can release or extend the lock. `Debug` shows the [hash](Self::hash) only.
+/// It is the proof of ownership: a program that knows it can release or extend the lock. `Debug` shows the [hash](Self::hash) only.
 ///
 /// ```
 /// use syncguard::LockId;
@@ -50,7 +50,7 @@ impl LockId {
 
     /// The 22 characters.
     pub fn as_str(&self) -> &str {
-        // Only ASCII gets in through the doors above.
+        // The constructors let in ASCII only.
         std::str::from_utf8(&self.0).unwrap_or_default()
     }
 

@@ -99,7 +99,7 @@ pub struct LockInfo {
     pub fence: Fence,
 }
 
-/// A live lock with its raw key and lock id: who has it can release the lock. `Debug` shows hashes.
+/// A live lock with its raw key and lock id. A program that has these can release the lock. `Debug` shows hashes.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockInfoDebug {

@@ -69,7 +69,7 @@ pub(crate) enum GiveUpReason {
 /// Where a waiter stands in its line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Standing {
-    /// It asks the store for all who wait here.
+    /// It asks the store for all that wait here.
     pub(crate) first: bool,
     /// It is first, and the lock may have been freed.
     pub(crate) called: bool,

@@ -1,4 +1,4 @@
-//! The words of a guard's life: what it begins with, what is asked of it and what it answers.
+//! The types that a guard's lifecycle begins with, is asked with and answers with.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Prints the SQL that creates what the Postgres store needs, for people who run such things themselves:
+//! Prints the SQL that creates what the Postgres store needs, for people that run such things themselves:
 //! `cargo run --example postgres_schema -- [schema [lock table [fence table]]] | psql …`
 
 use syncguard::{ClientOptions, LockError, PostgresBackend};

@@ -72,7 +72,7 @@ fn story(url: &str) -> Result<(), Box<dyn Error>> {
     }
 
     say(
-        "Ann takes it and is killed. Nobody releases it, so it stays hers until its TTL of 2 s is over:",
+        "Ann takes it and is killed. No program releases it, so it stays hers until its TTL of 2 s is over:",
     );
     let (mut ann, mut ann_says) = start("Ann", url, 0)?;
     println!("    {}", ann_says.next().ok_or("Ann says nothing")??);

@@ -60,7 +60,7 @@ ffi-build: ## builds the C library for `make install`
 	@if sh $(FFI_ROOT)/needs-rust.sh "$$($(CARGO) --version 2>/dev/null)" "$$($${RUSTC:-rustc} --version 2>/dev/null)"; then \
 	  cd $(FFI_ROOT) && $(CARGO) build -p syncguard-ffi --lib --profile $(PROFILE) --target-dir $(call ffi_quote,$(CARGO_TARGET_DIR)) $(FFI_CARGO_FLAGS); \
 	elif ! test -f $(FFI_BUILT)/libsyncguard.so; then \
-	  echo "nothing is built yet: run 'make ffi-build' as a user who has this Rust, then this" >&2; exit 1; \
+	  echo "nothing is built yet: run 'make ffi-build' as a user that has this Rust, then this" >&2; exit 1; \
 	else \
 	  echo "going on with what was built before" >&2; \
 	fi

@@ -16,7 +16,7 @@ use super::servers::Target;
 use super::session::Recording;
 use super::sqlite;
 
-/// One who takes a lock and gives it back.
+/// A caller that takes a lock and gives it back.
 pub trait Caller: Send {
     /// Whether it was granted; false if the caller's own patience ended.
     fn acquire(&mut self) -> Result<bool, String>;
@@ -108,7 +108,7 @@ impl Contender {
         self.of_one_key(&shared, count, key, wait)
     }
 
-    /// The same for those who do nothing but wait: one of them has a connection in use.
+    /// The same for callers that do nothing but wait: one of them has a connection in use.
     pub fn waiters(
         &self,
         count: usize,
@@ -214,7 +214,7 @@ pub fn key(number: usize) -> String {
     format!("bench-{number:08}")
 }
 
-/// Lock ids made before anything is measured, for those who are handed theirs.
+/// Lock ids made before anything is measured, for callers that are handed theirs.
 pub fn ids() -> Result<Vec<LockId>, String> {
     (0..256)
         .map(|_| LockId::random().map_err(|e| e.to_string()))
@@ -242,7 +242,7 @@ impl<B: Backend> Verbs<B> {
 
 impl<B: Backend> Caller for Verbs<B> {
     fn acquire(&mut self) -> Result<bool, String> {
-        // Whoever calls the verbs makes an id for every grant.
+        // A caller of the verbs makes an id for every grant.
         let id = LockId::random().map_err(|e| e.to_string())?;
         self.held = Some(id);
         match self.store.acquire(&self.key, &id, self.ttl, &Call::new()) {

@@ -1,4 +1,4 @@
-//! Everybody who is measured, as processes that answer lines (see worker.rs).
+//! All contenders, as processes that answer lines (see worker.rs).
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::pin::{self, Cores, Place};
 use super::servers::Store;
 
-/// No request takes near as long; who does not answer by then is an error.
+/// No request takes near as long; one that does not answer by then is an error.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub enum Role {
     Peer,
 }
 
-/// Somebody who may be measured.
+/// A contender that may be measured.
 #[derive(Clone, Debug)]
 pub struct Entry {
     pub name: &'static str,
@@ -225,7 +225,7 @@ pub fn go_alone(entries: &[Entry]) -> Option<Entry> {
     Some(entry)
 }
 
-/// The same callers with a client each, as programs on several machines have: nobody stands in line with another.
+/// The same callers with a client each, as programs on several machines have: no caller stands in line with another.
 pub fn apart(url: &str) -> Entry {
     own(
         "syncguard lock(), a client each",

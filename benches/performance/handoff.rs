@@ -16,8 +16,8 @@ pub fn report(bench: &mut Bench, stores: &Stores) {
     let text = format!(
         "Eight callers want one key, and each holds it for 1 ms; ours share one client unless the row says otherwise, peers have what each of \
          their callers needs; {} interleaved rounds of {} ms. A handoff runs from \
-         the moment a release is begun to the moment another caller knows of its grant; whoever has released comes back after that. In \
-         the greedy loop everybody comes back at once: grants per caller of one round show who starves. A burst is eight callers that \
+         the moment a release is begun to the moment another caller knows of its grant; the caller that has released comes back after that. In \
+         the greedy loop everybody comes back at once: grants per caller of one round show which caller starves. A burst is eight callers that \
          come together, on connections that were used before, and take the lock once each. \"Default\" is what each library does if nothing is said; \"tuned\" is a try every \
          2 ms without end.",
         bench.plan.rounds,

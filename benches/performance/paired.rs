@@ -159,7 +159,7 @@ pub fn interleave(
                 let i = (i + n) % callers.len();
                 let begun = Instant::now();
                 if !callers[i].acquire()? {
-                    return Err("a lock nobody else wants was taken".to_owned());
+                    return Err("a lock that no other caller wants was taken".to_owned());
                 }
                 callers[i].release()?;
                 times[i].push(begun.elapsed().as_secs_f64() * 1e6);

@@ -123,7 +123,7 @@ fn row(body: &[u8]) -> Vec<Option<String>> {
     row
 }
 
-/// `pg_advisory_lock` and `pg_advisory_unlock`: two trips, and the server itself queues those who wait.
+/// `pg_advisory_lock` and `pg_advisory_unlock`: two trips, and the server itself queues those that wait.
 pub struct Advisory {
     pub session: Session,
     pub key: String,

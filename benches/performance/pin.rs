@@ -1,4 +1,4 @@
-//! Who runs on which core. A single call and its answer on one core take a fraction of what they take across two, so an
+//! Which process runs on which core. A single call and its answer on one core take a fraction of what they take across two, so an
 //! unpinned run has two speeds and shows either.
 
 use std::sync::OnceLock;
@@ -55,7 +55,7 @@ impl Cores {
     }
 }
 
-/// How many cores this bench was given, whoever is pinned where.
+/// How many cores this bench was given, whatever is pinned where.
 pub fn count() -> usize {
     *COUNT.get().unwrap_or(&1)
 }

@@ -153,7 +153,7 @@ pub fn postgres_url(host: impl Display, port: u16) -> String {
     format!("postgres://postgres@/postgres?host={host}&port={port}")
 }
 
-/// What a URL names, for those who connect without the library.
+/// What a URL names, for callers that connect without the library.
 pub enum Target {
     Redis(PathBuf),
     Postgres(PathBuf, u16),

@@ -269,7 +269,7 @@ fn replaced(bytes: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
 
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// Passes one connection on and writes down who said what. The library waits for every answer, so turns are clear.
+/// Passes one connection on and writes down which side said what. The library waits for every answer, so turns are clear.
 fn relay_one(listener: &UnixListener, server: &Path) -> std::io::Result<Pairs> {
     let (mut client, _) = listener.accept()?;
     let mut server = distance::connect(server)?;

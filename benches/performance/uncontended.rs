@@ -25,7 +25,7 @@ struct Measured {
 pub fn report(bench: &mut Bench, stores: &Stores) {
     bench.page.heading(2, "Uncontended");
     let text = format!(
-        "Acquire and release of keys nobody else wants. Every contender is a process of its own in its own runtime; {} interleaved \
+        "Acquire and release of keys that no other caller wants. Every contender is a process of its own in its own runtime; {} interleaved \
          rounds of {} ms, for one caller three times as many of a third. Callers are threads (goroutines, promises, tasks) of one process that share one client. Go programs run \
          with GOMAXPROCS={}, the cores of this machine and at least 2; one row shows what 1 costs, which Go takes by itself when it \
          is pinned to one core: a call of C that lasts 20 µs or more may then lose the only processor, for two switches of threads.",
@@ -103,7 +103,7 @@ fn measure(
         for contender in &running {
             contender.pin(&bench.cores, place);
         }
-        // Short rounds, so that those who are compared are near each other in time; a crowd needs longer ones.
+        // Short rounds, so that those that are compared are near each other in time; a crowd needs longer ones.
         let parts: usize = if callers == 1 { 3 } else { 1 };
         let time = bench.plan.cycle_time.as_millis() / parts as u128;
         let ask = format!("cycles {callers} {time}");
@@ -138,7 +138,7 @@ fn measure(
     measured
 }
 
-/// Starts all that can be started and says who is missing.
+/// Starts all that can be started and says which are missing.
 pub fn start(bench: &mut Bench, entries: &[Entry]) -> Vec<Running> {
     let mut running = Vec::new();
     for entry in entries {

@@ -1,6 +1,6 @@
-//! What it costs to tell waiters when there are none: the library's own cycle, against the same with a release that tells nobody.
+//! What it costs to tell waiters when there are none: the library's own cycle, against the same with a release that tells no waiter.
 //!
-//! Both are the recorded bytes, sent without the library. The release that tells nobody is made from ours on the server, by taking
+//! Both are the recorded bytes, sent without the library. The release that tells no waiter is made from ours on the server, by taking
 //! out the lines that tell.
 
 use std::path::Path;
@@ -20,7 +20,7 @@ const RELEASE: &str = include_str!("../../src/stores/redis/lua/release.lua");
 
 pub fn report(bench: &mut Bench, stores: &Stores) {
     let text = format!(
-        "What it costs to tell waiters when there are none: the cycle of the floor, against the same with a release that tells nobody (the \
+        "What it costs to tell waiters when there are none: the cycle of the floor, against the same with a release that tells no waiter (the \
          script without its `PUBLISH`, the function without its try for the waiters' lock and its `pg_notify`), {} rounds of {} cycles in \
          turn. The last column compares two of the same and shows what the method cannot tell apart.",
         bench.plan.paired_rounds, bench.plan.paired_cycles
@@ -44,14 +44,14 @@ pub fn report(bench: &mut Bench, stores: &Stores) {
             ratio(&told, &again).show3(),
         ]);
         bench.target_shown(
-            &format!("{}: cycle ÷ the same that tells nobody, p50", store.name),
+            &format!("{}: cycle ÷ the same that tells no waiter, p50", store.name),
             "≤ 1.02",
             cost.show3(),
             cost.median <= 1.02,
         );
     }
     bench.page.table(
-        &["store", "cycle µs", "telling nobody µs", "÷", "same ÷ same"],
+        &["store", "cycle µs", "telling no waiter µs", "÷", "same ÷ same"],
         &rows,
     );
 }

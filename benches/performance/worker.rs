@@ -4,7 +4,7 @@
 //! ready <version>                                at the start
 //! cycles <callers> <ms>                          ok <cycles> <ns> <p50 ns> <p99 ns>
 //! contend <callers> <hold µs> <ms> <wait>        ok <grants> <ns> <handoffs> <p50 ns> <p99 ns> <fewest> <most> <gave up>
-//! handoff <callers> <hold µs> <ms> <wait>        the same, by callers who come back only after another's grant
+//! handoff <callers> <hold µs> <ms> <wait>        the same, by callers that come back only after another's grant
 //! burst <callers> <hold µs> <wait>               ok <ns until drained> <gave up>
 //! wait <callers> <wait>                          ok, while all of them wait for a lock that is held
 //! ```
@@ -125,7 +125,7 @@ fn cycles(crowd: &mut [Box<dyn Caller>], time: Duration) -> Result<String, Strin
         let mut last = begun;
         while last - begun < time {
             if !caller.acquire()? {
-                return Err("a lock nobody else wants was taken".to_owned());
+                return Err("a lock that no other caller wants was taken".to_owned());
             }
             caller.release()?;
             let now = Instant::now();
@@ -153,7 +153,7 @@ fn cycles(crowd: &mut [Box<dyn Caller>], time: Duration) -> Result<String, Strin
     ))
 }
 
-/// Who released last and when: written by the holder alone, read by the next.
+/// Which caller released last, and when: written by the holder alone, read by the next.
 struct Handoffs {
     begun: Instant,
     released_at: AtomicU64,
@@ -202,18 +202,18 @@ fn contend(
             shared.by.store(me as u64, Ordering::SeqCst);
             shared.released_at.store(now(), Ordering::SeqCst);
             caller.release()?;
-            // Who comes back at once would mostly find the lock still free.
+            // A caller that comes back at once would mostly find the lock still free.
             while polite && total.load(Ordering::SeqCst) == mine && Instant::now() < end {
                 std::thread::sleep(Duration::from_micros(50));
             }
         }
-        // Those who still wait would only wait for their next try.
+        // Callers that still wait would only wait for their next try.
         over.store(true, Ordering::Relaxed);
         Ok((grants, gave_up, handoffs))
     };
     let begun = Instant::now();
     let all = at_once(rivals, work)?;
-    // Who was granted the lock after the end is not counted, and neither is that time.
+    // A caller that was granted the lock after the end is not counted, and neither is that time.
     let elapsed = begun.elapsed().min(time);
     let grants: u64 = all.iter().map(|a| a.0).sum();
     let gave_up: u64 = all.iter().map(|a| a.1).sum();

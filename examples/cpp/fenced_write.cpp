@@ -1,5 +1,5 @@
 // Why a lock alone is not enough, and what the fence is for: a holder that was paused past its lease does not know it. The resource
-// itself, here a small store in memory, refuses whoever comes with an older fence than it has seen.
+// itself, here a small store in memory, refuses every caller with an older fence than it has seen.
 //
 //   ./fenced_write URL
 #include <iostream>

@@ -1,4 +1,4 @@
-//! What stores share. [`Backend`] is what a store must be able to do, and how it answers. Uses `types`, `runtime` and `options`.
+//! What stores share: the trait, the bounds of a call, the pool, stored names, telemetry. Uses `types`, `runtime` and `options`.
 
 pub(crate) mod call;
 #[cfg(any(feature = "redis", feature = "postgres"))]

@@ -1,4 +1,4 @@
-//! The front. [`Client`] opens a store and takes locks in it. Uses every other folder.
+//! What a user calls: the client opens a store, takes locks and looks at them. Uses every other folder.
 
 pub(crate) mod inspect;
 pub(crate) mod waiter;

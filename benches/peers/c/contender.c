@@ -32,7 +32,7 @@ struct round {
   int me;
   int64_t begun, ended, grants, gave_up;
   double *times;
-  size_t count, room;
+  size_t count, capacity;
   pthread_t thread;
 };
 
@@ -74,9 +74,9 @@ static void release(struct caller *c) {
 }
 
 static void push(struct round *r, double value) {
-  if (r->count == r->room) {
-    r->room = r->room ? r->room * 2 : 4096;
-    r->times = realloc(r->times, r->room * sizeof *r->times);
+  if (r->count == r->capacity) {
+    r->capacity = r->capacity ? r->capacity * 2 : 4096;
+    r->times = realloc(r->times, r->capacity * sizeof *r->times);
     if (r->times == NULL) abort();
   }
   r->times[r->count++] = value;
@@ -88,7 +88,7 @@ static void *cycles(void *arg) {
   int64_t last = r->begun = now();
   while (last - r->begun < time_ns && !trouble[0]) {
     if (!acquire(r->caller)) {
-      if (!trouble[0]) snprintf(trouble, sizeof trouble, "a lock nobody else wants was taken");
+      if (!trouble[0]) snprintf(trouble, sizeof trouble, "a lock that no other caller wants was taken");
       break;
     }
     release(r->caller);

@@ -75,7 +75,7 @@ def cycles(callers, seconds):
         end = begun + seconds * 1e9
         while last < end:
             if not acquire():
-                raise RuntimeError("a lock nobody else wants was taken")
+                raise RuntimeError("a lock that no other caller wants was taken")
             release()
             now = time.perf_counter_ns()
             times.append(now - last)

@@ -45,7 +45,7 @@ async function cycles(callers, ms) {
     callers.map(async (c) => {
       let last = now();
       while (last < end) {
-        if (!(await c.acquire())) throw new Error("a lock nobody else wants was taken");
+        if (!(await c.acquire())) throw new Error("a lock that no other caller wants was taken");
         await c.release();
         const t = now();
         times.push(Number(t - last));

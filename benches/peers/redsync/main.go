@@ -113,7 +113,7 @@ func cycles(callers []caller, d time.Duration) ([]float64, error) {
 				return err
 			}
 			if !ok {
-				return errors.New("a lock nobody else wants was taken")
+				return errors.New("a lock that no other caller wants was taken")
 			}
 			if err := c.release(); err != nil {
 				return err

@@ -132,7 +132,7 @@ async fn cycles(crowd: Vec<Caller>, time: Duration) -> Result<Numbers, String> {
             let lock = caller
                 .acquire()
                 .await?
-                .ok_or("a lock nobody else wants was taken")?;
+                .ok_or("a lock that no other caller wants was taken")?;
             caller.release(lock).await;
             let now = Instant::now();
             times.push((now - last).as_nanos() as f64);

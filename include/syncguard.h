@@ -42,8 +42,9 @@
  * The threads of the library have a stack of 2 MiB, or of what the environment variable RUST_MIN_STACK says.
  *
  * Fork. A handle inherited by a forked child answers INTERNAL there, a guard LOST; freeing it sends nothing and the lock stays the parent's; its
- * user_data_free may not run in the child. A client opened in the child works. Between fork and exec there is nothing to take
- * care of: all descriptors are close-on-exec. A process that closes descriptors which it did not open is answered as a child is.
+ * user_data_free may not run in the child. A client opened in the child works; one for sqlite: only if no sqlite: file was open at
+ * the fork, in the parent or one of its ancestors; otherwise its calls answer INTERNAL. Between fork and exec there is nothing to
+ * take care of: all descriptors are close-on-exec. A process that closes descriptors which it did not open is answered as a child is.
  *
  * Signals. Nothing here may be called from a signal handler: that is undefined. Signals do not disturb calls (EINTR is handled),
  * and the library neither installs handlers nor changes masks of other threads.

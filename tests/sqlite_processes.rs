@@ -143,12 +143,20 @@ fn play_a_part() {
         "moved" => from_another_directory(&dir),
         "failing commit" => failing_commit(&dir),
         "no descriptors" => without_descriptors(&dir, &number),
-        "fork" => fork::parent_stays(&dir),
-        "fork and go" => fork::parent_goes(&dir),
-        "fork and lose" => fork::log_is_gone(&dir),
+        "one grant" => one_grant(&dir),
+        "fork" => fork::with_a_file_open(&dir),
+        "fork first" => fork::with_no_file_open(&dir, false),
+        "fork after closing" => fork::with_no_file_open(&dir, true),
         "fork in traffic" => fork::in_the_middle(&dir),
         other => panic!("no part {other}"),
     }
+}
+
+fn one_grant(dir: &Path) {
+    let b = open(dir);
+    let taken = attempt(&b, "new program", MINUTE).expect("an answer");
+    free(&b, &taken.expect("a grant").0);
+    mark(dir, "granted");
 }
 
 fn append(path: &Path) -> File {
@@ -722,35 +730,58 @@ mod fork {
         }
     }
 
-    pub(super) fn parent_stays(dir: &Path) {
+    /// What every use of SQLite answers in a child whose parent had a file open.
+    fn refused(dir: &Path, file: &str) {
+        let options = ClientOptions::new().operation_timeout(PATIENCE);
+        let own = SqliteBackend::open(&format!("sqlite:{}/{file}", dir.display()), &options)
+            .expect("a good URL");
+        let error = attempt(&own, "k", MINUTE).expect_err("refused");
+        assert_eq!(error.code(), ErrorCode::Internal);
+        assert!(!error.may_have_applied());
+        for advice in ["forked from", "after the fork", "before it", "exec"] {
+            assert!(error.message().contains(advice), "{error}");
+        }
+    }
+
+    pub(super) fn with_a_file_open(dir: &Path) {
         let inherited = open(dir);
-        let (_held, _) = attempt(&inherited, "held", MINUTE)
+        let (held, _) = attempt(&inherited, "held", MINUTE)
             .expect("an answer")
             .expect("a grant");
+        let mut inherited = Some(inherited);
         let first = child(|| {
-            let error = attempt(&inherited, "k", MINUTE).expect_err("the parent's");
+            let parents = inherited.take().expect("it");
+            let error = attempt(&parents, "k", MINUTE).expect_err("the parent's");
             assert_eq!(error.code(), ErrorCode::Internal);
             assert!(!error.may_have_applied());
-            drop(inherited);
-            let own = open(dir);
-            assert!(attempt(&own, "held", MINUTE).expect("an answer").is_none());
-            many(&own, "child", 50);
-            let grandchild = child(|| {
-                drop(own);
-                many(&open(dir), "child", 50);
-            });
-            assert_eq!(wait(grandchild), 0);
-            std::fs::write(dir.join("child done"), "").expect("a mark");
+            drop(parents);
+            refused(dir, "locks.db");
+            refused(dir, "other.db");
+            assert!(!dir.join("other.db").exists(), "nothing was touched");
+            assert_eq!(wait(child(|| refused(dir, "locks.db"))), 0);
+            wait_for("the parent", || dir.join("closed").exists());
+            refused(dir, "locks.db");
+            // A new program inherits nothing.
+            Player::start("one grant", dir, 0, &[]).finish("one grant");
         });
-        many(&open(dir), "child", 50);
+        let inherited = inherited.expect("the parent's");
+        many(&inherited, "parent", 50);
+        assert!(attempt(&inherited, "held", MINUTE).is_ok_and(|taken| taken.is_none()));
+        free(&inherited, &held);
+        drop(inherited);
+        std::fs::write(dir.join("closed"), "").expect("a mark");
         assert_eq!(wait(first), 0);
+        assert!(dir.join("granted").exists());
         intact(dir);
     }
 
-    /// The parent, who had the file open, ends while its child goes on: nobody may take the log for abandoned.
-    pub(super) fn parent_goes(dir: &Path) {
-        let inherited = open(dir);
-        many(&inherited, "parent", 20);
+    /// The parent has no file open at the fork: its children use SQLite as any process does, also after its end.
+    pub(super) fn with_no_file_open(dir: &Path, used: bool) {
+        let before = open(dir);
+        if used {
+            many(&before, "parent", 20);
+        }
+        drop(before);
         for late in [false, true] {
             child(|| {
                 // It outlives its parent.
@@ -774,36 +805,19 @@ mod fork {
                 std::fs::write(mark("done"), "").expect("a mark");
             });
         }
+        // After the fork the parent opens it too.
+        many(&open(dir), "parent", 20);
         wait_for("the early child", || dir.join("holds false").exists());
-        drop(inherited);
-    }
-
-    /// Everybody has closed the file, and somebody's plain connection has deleted the log, before the child comes to it.
-    pub(super) fn log_is_gone(dir: &Path) {
-        let inherited = open(dir);
-        many(&inherited, "parent", 5);
-        let pid = child(|| {
-            wait_for("the end of the log", || dir.join("go").exists());
-            let error = attempt(&open(dir), "k", MINUTE).expect_err("out of date");
-            assert_eq!(error.code(), ErrorCode::Internal);
-            assert!(error.message().contains("out of date"), "{error}");
-            assert!(!error.may_have_applied());
-        });
-        drop(inherited);
-        intact(dir);
-        assert!(!dir.join("locks.db-shm").exists());
-        std::fs::write(dir.join("go"), "").expect("a mark");
-        assert_eq!(wait(pid), 0);
     }
 
     pub(super) fn in_the_middle(dir: &Path) {
         let stop = std::sync::atomic::AtomicBool::new(false);
-        let busy = open(dir);
         let (mut worked, mut refused) = (0, 0);
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !stop.load(std::sync::atomic::Ordering::Relaxed) {
-                    many(&busy, "busy", 1);
+                    // Opened and closed each time: a fork falls into every part of it.
+                    many(&open(dir), "busy", 1);
                     std::thread::sleep(Duration::from_micros(200));
                 }
             });
@@ -816,7 +830,7 @@ mod fork {
                                 free(&own, &id);
                             }
                         }
-                        Err(e) if e.message().contains("forked while") => std::process::exit(7),
+                        Err(e) if e.message().contains("forked from") => std::process::exit(7),
                         Err(e) => panic!("{e}"),
                     }
                 });
@@ -829,23 +843,29 @@ mod fork {
             stop.store(true, std::sync::atomic::Ordering::Relaxed);
         });
         eprintln!("forked in traffic: {worked} children worked, {refused} were refused");
-        drop(busy);
         intact(dir);
     }
 }
 
 #[test]
-fn a_forked_child_works_with_a_client_of_its_own() {
+fn a_child_whose_parent_had_a_file_open_is_refused() {
     let dir = tempfile::tempdir().expect("a temp dir");
     Player::start("fork", dir.path(), 0, &[]).finish("fork");
-    let b = open(dir.path());
-    assert!(attempt(&b, "held", MINUTE).expect("an answer").is_none());
 }
 
 #[test]
-fn a_child_outlives_the_parent_that_had_the_file_open() {
+fn a_child_forked_before_the_first_use_works() {
+    a_child_works_and_outlives_its_parent("fork first");
+}
+
+#[test]
+fn a_child_forked_after_everything_was_closed_works() {
+    a_child_works_and_outlives_its_parent("fork after closing");
+}
+
+fn a_child_works_and_outlives_its_parent(part: &str) {
     let dir = tempfile::tempdir().expect("a temp dir");
-    Player::start("fork and go", dir.path(), 0, &[]).finish("fork and go");
+    Player::start(part, dir.path(), 0, &[]).finish(part);
     std::fs::write(dir.path().join("parent gone"), "").expect("a mark");
     // A plain connection that believes it is the last one deletes the log. Here the early child alone has the file open.
     intact(dir.path());
@@ -867,12 +887,6 @@ fn a_child_outlives_the_parent_that_had_the_file_open() {
         assert!(attempt(&b, &k, MINUTE).expect("an answer").is_none());
     }
     intact(dir.path());
-}
-
-#[test]
-fn a_child_whose_inheritance_is_out_of_date_is_told() {
-    let dir = tempfile::tempdir().expect("a temp dir");
-    Player::start("fork and lose", dir.path(), 0, &[]).finish("fork and lose");
 }
 
 #[test]

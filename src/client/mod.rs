@@ -44,7 +44,8 @@ const CLEANUP_BATCH: u32 = 64;
 /// [`lock`](Self::lock) and its kin wait, renew and release. The five verbs underneath are the [`Backend`] trait, which the
 /// client implements too: one attempt each, nothing is renewed and nothing is undone.
 ///
-/// In a forked child an inherited client answers errors; one opened in the child works.
+/// In a forked child an inherited client answers errors; one opened in the child works, for `sqlite:` only if no `sqlite:` file
+/// was open at the fork.
 ///
 /// ```
 /// use syncguard::Client;

@@ -8,13 +8,14 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use super::error::Failure;
-use super::files;
-use super::fork::{self, FileId, Inside};
+use super::files::{self, FileId};
+use super::fork::OpenConnection;
 use super::schema;
 use super::sql;
 use super::url::{Target, beside};
 use crate::backend::limits::Limits;
 use crate::runtime::cancel::CancelToken;
+use crate::runtime::process::Owner;
 use crate::runtime::sync::Mutex;
 use crate::types::error::LockError;
 use crate::types::random::random_bits;
@@ -27,7 +28,7 @@ const STEPS: std::ffi::c_int = 2000;
 
 /// By when, and until whose cancel, the call that uses a connection may wait. SQLite's progress handler looks here.
 #[derive(Debug, Default)]
-pub(super) struct Patience(Mutex<Option<(Instant, Option<CancelToken>)>>);
+struct Patience(Mutex<Option<(Instant, Option<CancelToken>)>>);
 
 impl Patience {
     fn begin(&self, limits: &Limits<'_>) {
@@ -39,7 +40,7 @@ impl Patience {
     }
 
     /// Pauses for a short random time; false if there is none left. The first pauses are shorter.
-    pub(super) fn wait(&self, tries: i32) -> bool {
+    fn wait(&self, tries: i32) -> bool {
         let Some((deadline, cancel)) = self.0.lock().clone() else {
             return false;
         };
@@ -65,27 +66,29 @@ impl Patience {
     }
 }
 
-/// An open, checked connection. Opened, used and closed by threads that are [`Inside`]; never closed in a forked child.
+/// An open, checked connection. Never closed in a forked child.
 pub(super) struct Handle {
     pub(super) sqlite: Connection,
     patience: Arc<Patience>,
     file: FileId,
+    /// Dropped last, after SQLite has closed the connection.
+    _counted: OpenConnection,
 }
 
 impl Handle {
     /// Opens the database that `target` names, and makes it, its log and its tables where they are missing.
     pub(super) fn open(
+        owner: Owner,
         target: &Target,
-        inside: &Inside,
         limits: &Limits<'_>,
     ) -> Result<Self, Failure> {
+        let counted = OpenConnection::count(owner)?;
         let patience = Arc::new(Patience::default());
         patience.begin(limits);
         // Where this fails, SQLite fails too, and knows the words for it.
         let path = files::real_path(&target.path).unwrap_or_else(|_| target.path.clone());
         refuse_pipes(&path)?;
-        let _ = files::create(inside, &path, target.mode);
-        fork::adopt(inside, &path, limits, &patience)?;
+        let _ = files::create(&counted, &path, target.mode);
         let before = FileId::of(&path).ok();
         // Not SQLITE_OPEN_CREATE: its mode would be the umask's.
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -96,7 +99,7 @@ impl Handle {
         sqlite
             .progress_handler(STEPS, Some(move || bounds.is_over()))
             .into_result()?;
-        // The last one to close would delete the log and its index under a child that was forked and has yet to open them.
+        // The last one to close would write the whole log back and delete it, and nothing bounds the time of a close.
         sqlite.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
         when_free(&patience, || schema::prepare(&sqlite))?;
         // By the name that every call looks at. A file that was put there in the meantime is not the one that was opened.
@@ -104,12 +107,11 @@ impl Handle {
         if before != Some(file) {
             return Err(vanished(std::io::ErrorKind::NotFound.into()).into());
         }
-        let shm = FileId::of(&beside(&path, "-shm")).map_err(vanished)?;
-        fork::note(inside, file, shm);
         Ok(Self {
             sqlite,
             patience,
             file,
+            _counted: counted,
         })
     }
 
@@ -141,12 +143,6 @@ impl Handle {
         work: impl FnMut() -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         when_free(&self.patience, work)
-    }
-}
-
-impl Drop for Handle {
-    fn drop(&mut self) {
-        fork::forget(self.file);
     }
 }
 

@@ -8,12 +8,32 @@ use std::sync::OnceLock;
 
 use nix::libc;
 
-use super::fork::Inside;
+use super::fork::OpenConnection;
 use super::url::{Target, beside};
 use crate::runtime::sync::Mutex;
 
 /// As many links as the kernel follows.
 const LINKS: usize = 40;
+
+/// Which file it is, whatever it is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FileId {
+    dev: u64,
+    ino: u64,
+}
+
+impl FileId {
+    pub(super) fn of(path: &Path) -> io::Result<Self> {
+        // Plain `stat`: every call asks, and `statx` behind `std::fs::metadata` takes longer.
+        let stat = nix::sys::stat::stat(path)?;
+        // The width of the types differs between systems.
+        #[allow(clippy::unnecessary_cast)]
+        Ok(Self {
+            dev: stat.st_dev as u64,
+            ino: stat.st_ino as u64,
+        })
+    }
+}
 
 /// The path without symbolic links, also where the file does not exist yet. SQLite puts its other files beside this one.
 pub(super) fn real_path(path: &Path) -> io::Result<PathBuf> {
@@ -43,8 +63,8 @@ pub(super) fn real_path(path: &Path) -> io::Result<PathBuf> {
 ///
 /// One thread at a time: closing a descriptor of the file gives up all locks that SQLite has on it in this process, so no
 /// connection may be opened between the creation and the end of this.
-pub(super) fn create(_: &Inside, path: &Path, mode: u32) -> io::Result<()> {
-    // Locked only by threads that are `Inside`, and so never in a child that may enter.
+pub(super) fn create(_: &OpenConnection, path: &Path, mode: u32) -> io::Result<()> {
+    // Locked only while a connection is counted, and so never in a child that may open one.
     static CREATING: OnceLock<Mutex<()>> = OnceLock::new();
     let _one = CREATING.get_or_init(Mutex::default).lock();
     let made = OpenOptions::new()

@@ -19,7 +19,6 @@ use std::time::Duration;
 
 use rusqlite::params;
 
-use self::fork::Inside;
 use self::pool::Pool;
 use self::sql::Stored;
 use self::transaction::{Boot, next_fence};
@@ -55,8 +54,8 @@ use crate::types::ttl::Ttl;
 /// New files can be opened by their owner alone (0600), whatever the umask; `sqlite:PATH?mode=0660` asks for another mode.
 /// Files that exist keep theirs, and [`check`](Backend::check) warns about wider ones.
 ///
-/// In a forked child an inherited backend answers an error; a new one works, unless the fork fell into the middle of a call of
-/// another thread, which the new one then says.
+/// In a forked child an inherited backend answers an error. A new one works if no `sqlite:` store was open at the fork, in this
+/// process or one it was forked from; otherwise its calls answer an error too, and only a new program, by `exec`, can use one.
 pub struct SqliteBackend {
     owner: Owner,
     pool: Pool,
@@ -268,9 +267,8 @@ fn absence(found: &Option<Stored>) -> Absence {
 
 impl Drop for SqliteBackend {
     fn drop(&mut self) {
-        // In a child the connections are left alone, one by one. Here closing them is a use of SQLite like any other.
+        // In a child the connections are left alone, one by one.
         if self.owner.is_this_process() {
-            let _inside = Inside::enter(self.owner);
             self.pool.clear();
         }
     }

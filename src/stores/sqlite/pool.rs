@@ -2,7 +2,7 @@
 
 use super::connection::Handle;
 use super::error::Failure;
-use super::fork::{FileId, Inside};
+use super::files::FileId;
 use super::url::Target;
 use crate::backend::limits::Limits;
 use crate::backend::pool::{self, Rank};
@@ -42,12 +42,7 @@ impl Pool {
     }
 
     /// A connection for one call.
-    pub(super) fn take(
-        &self,
-        slot: &mut Slot<'_>,
-        inside: &Inside,
-        limits: &Limits<'_>,
-    ) -> Result<Handle, Failure> {
+    pub(super) fn take(&self, slot: &mut Slot<'_>, limits: &Limits<'_>) -> Result<Handle, Failure> {
         // Somebody may have moved or deleted the file: whoever opens it now sees another one, and so must we.
         let file = FileId::of(&self.target.path).ok();
         match slot.take().and_then(|mut idle| idle.handle.take()) {
@@ -58,9 +53,9 @@ impl Pool {
             Some(other) => {
                 drop(other);
                 self.clear();
-                Handle::open(&self.target, inside, limits)
+                Handle::open(self.owner, &self.target, limits)
             }
-            None => Handle::open(&self.target, inside, limits),
+            None => Handle::open(self.owner, &self.target, limits),
         }
     }
 
@@ -112,9 +107,8 @@ mod tests {
         let pool = Pool::new(Owner::current(), target, 1);
         let limits =
             Limits::enter(Owner::current(), Duration::from_secs(60), &Call::new()).expect("time");
-        let inside = Inside::enter(Owner::current()).expect("not forked");
         let mut slot = pool.slot(Rank::Ordinary, &limits).expect("a slot");
-        let handle = pool.take(&mut slot, &inside, &limits);
+        let handle = pool.take(&mut slot, &limits);
         let handle = handle.expect("a connection");
         let pragma = |name: &str| {
             let value = |row: &rusqlite::Row<'_>| row.get::<_, rusqlite::types::Value>(0);

@@ -6,7 +6,6 @@ use rusqlite::{Connection, OptionalExtension};
 use super::SqliteBackend;
 use super::connection::Handle;
 use super::error::{self, Failure};
-use super::fork::Inside;
 use super::lease_end::Now;
 use super::sql::{self, Live, Stored};
 use crate::backend::call::Call;
@@ -41,10 +40,9 @@ impl SqliteBackend {
         work: impl FnOnce(&Handle) -> Result<T, Failure>,
     ) -> Result<T, LockError> {
         let mut slot = self.pool.slot(rank, limits)?;
-        let inside = Inside::enter(self.owner)?;
         let handle = self
             .pool
-            .take(&mut slot, &inside, limits)
+            .take(&mut slot, limits)
             .map_err(|e| e.into_error(limits))?;
         let result = work(&handle);
         let spared = result

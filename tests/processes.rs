@@ -206,7 +206,7 @@ fn a_stopped_holder_with_a_heartbeat_finds_itself_lost() {
 fn a_forked_child_leaves_its_parents_lock_alone() {
     let dir = tempfile::tempdir().expect("a temp dir");
     let client = open(dir.path());
-    let mut stage = Stage::start("fork", dir.path());
+    let mut stage = Stage::start_without_stack_reports("fork", dir.path());
     let fence = stage.expect("forked");
     let seen = client.get_by_key("held").expect("an answer");
     assert_eq!(seen.expect("a live lock").fence.to_string(), fence);
@@ -385,7 +385,7 @@ fn close_descriptors(_: &Path) {
 #[test]
 fn a_child_forked_in_the_middle_of_traffic_never_hangs() {
     let dir = tempfile::tempdir().expect("a temp dir");
-    let mut stage = Stage::start("fork in traffic", dir.path());
+    let mut stage = Stage::start_without_stack_reports("fork in traffic", dir.path());
     stage.expect("forked");
     stage.finish();
 }

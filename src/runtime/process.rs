@@ -5,9 +5,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::types::error::LockError;
 
-/// How many forks deep a process may be before a second row of places is made.
-const GENERATIONS: usize = 16;
-
 /// The process that made something. Every check for a fork goes through this type.
 ///
 /// A pid alone does not tell a process from its child: in a new pid namespace the child of PID 1 is PID 1 too.
@@ -23,7 +20,7 @@ struct Mark {
     proof: imp::Proof,
 }
 
-/// The marks of this process and of those it was forked from, by number.
+/// The marks of this process and of those that it was forked from, by number.
 static MARKS: PerProcess<Mark> = PerProcess::new();
 /// The number of the last complete mark; 0 before the first.
 static LATEST: AtomicU32 = AtomicU32::new(0);
@@ -183,27 +180,21 @@ mod imp {
 /// A static that every process has for itself: a forked child never sees its parent's value, whose threads do not exist in
 /// it and whose mutexes may be locked for ever. What the parent left is kept, untouched, also where the fork fell into its
 /// making.
+///
+/// It is a list of places. The first is in the static itself; a process that finds all places taken by its ancestors adds one.
 pub(crate) struct PerProcess<T> {
-    places: [Place<T>; GENERATIONS],
-    more: OnceLock<Box<Self>>,
-}
-
-struct Place<T> {
-    /// The number of the process it belongs to; 0 for none. Decides, without a lock, whether the cell may be touched.
+    /// The number of the process that has this place; 0 for none. Decides, without a lock, whether `value` may be touched.
     owner: AtomicU32,
-    cell: OnceLock<T>,
+    value: OnceLock<T>,
+    next: OnceLock<Box<Self>>,
 }
 
 impl<T> PerProcess<T> {
     pub(crate) const fn new() -> Self {
         Self {
-            places: [const {
-                Place {
-                    owner: AtomicU32::new(0),
-                    cell: OnceLock::new(),
-                }
-            }; GENERATIONS],
-            more: OnceLock::new(),
+            owner: AtomicU32::new(0),
+            value: OnceLock::new(),
+            next: OnceLock::new(),
         }
     }
 
@@ -213,20 +204,29 @@ impl<T> PerProcess<T> {
     }
 
     fn get_as(&self, number: u32, make: impl FnOnce() -> T) -> &T {
-        let mut row = self;
-        loop {
-            let mine = row.places.iter().find(|place| {
-                let before =
-                    place
-                        .owner
-                        .compare_exchange(0, number, Ordering::AcqRel, Ordering::Acquire);
-                before.is_ok() || before == Err(number)
-            });
-            match mine {
-                Some(place) => return place.cell.get_or_init(make),
-                None => row = row.more.get_or_init(|| Box::new(Self::new())),
-            }
+        let mut place = self;
+        while !place.belongs_to(number) {
+            place = place.next();
         }
+        place.value.get_or_init(make)
+    }
+
+    /// Whether the process with this number has the place, or could take it just now.
+    fn belongs_to(&self, number: u32) -> bool {
+        let before = self
+            .owner
+            .compare_exchange(0, number, Ordering::AcqRel, Ordering::Acquire);
+        before.is_ok() || before == Err(number)
+    }
+
+    fn next(&self) -> &Self {
+        if let Some(next) = self.next.get() {
+            return next;
+        }
+        // Allocated before the cell is touched: a child that is forked while another thread writes into the cell waits for ever,
+        // and only a few instructions may be left in which that can happen (ADR 4).
+        let place = Box::new(Self::new());
+        self.next.get_or_init(|| place)
     }
 }
 
@@ -236,7 +236,7 @@ mod tests {
     use std::sync::mpsc;
 
     #[test]
-    fn nobody_waits_for_another_process() {
+    fn no_process_waits_for_another_one() {
         static VALUES: PerProcess<u32> = PerProcess::new();
         let (begun, made) = (mpsc::channel(), mpsc::channel::<()>());
         let first = std::thread::spawn(move || {

@@ -46,8 +46,8 @@ impl Stage {
         Self::start_by(program, name, dir, env)
     }
 
-    /// The same as a host that is not a Rust program: std does not report stack overflows in it. Where std does, its threads take a
-    /// mutex of std when they start, and a child that inherits it locked can start no thread (ADR 4).
+    /// The same in a process in which std does not report stack overflows. Where it does, every thread takes a mutex of std when
+    /// it starts, and a child that inherits this mutex locked can start no thread, whatever the library does (ADR 4).
     pub fn start_without_stack_reports(name: &str, dir: &Path) -> Self {
         let mut program = Command::new("sh");
         // std leaves signals alone that have an action already, and an ignored signal stays ignored over exec.

@@ -51,7 +51,13 @@ pub fn report(bench: &mut Bench, stores: &Stores) {
         );
     }
     bench.page.table(
-        &["store", "cycle µs", "telling no waiter µs", "÷", "same ÷ same"],
+        &[
+            "store",
+            "cycle µs",
+            "telling no waiter µs",
+            "÷",
+            "same ÷ same",
+        ],
         &rows,
     );
 }

@@ -13,7 +13,7 @@ TOOLS := redis-server:redis-server pgbouncer:pgbouncer pg_ctlcluster:postgresql 
 -include benches/bench.mk
 
 .PHONY: help rust repository demo test compat msrv versions versions-fetch vectors lint deny audit unit model bench-check overshoot torture torture-c \
-        go-race go-oldest targets deps
+        go-race go-oldest go-compare targets deps
 .DEFAULT_GOAL := demo
 
 help: ## lists the targets
@@ -111,6 +111,10 @@ go-race: ## runs the Go tests five times under the race detector
 GO_OLDEST ?= /usr/lib/go-1.19/bin/go
 go-oldest: ## runs the Go tests with the oldest Go that is promised
 	GO=$(GO_OLDEST) $(CARGO) test -p syncguard-ffi --all-features --test go
+
+# What a change of the Go module costs: `make go-compare BASE=<commit>` prints the ratio of a cycle here to one of that commit.
+go-compare: ## compares a lock cycle of Go with that of the commit BASE
+	BASE="$(BASE)" CARGO="$(CARGO)" sh ffi/go/internal/compare/compare.sh
 
 # Lints for systems that the tests do not run on. Without TLS, whose C is not compiled here; needs `rustup target add` of each.
 TARGETS ?= aarch64-apple-darwin x86_64-unknown-freebsd aarch64-unknown-linux-gnu i686-unknown-linux-gnu x86_64-unknown-linux-musl

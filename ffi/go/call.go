@@ -4,18 +4,17 @@ package syncguard
 
 import (
 	"context"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
 )
 
-// slots bounds how many calls of one kind are in the library at once. A call blocks a thread of the system; without this, a
-// thousand goroutines would be a thousand threads, which Go never gives back. The library has no more connections than slots
-// anyway.
+// slots bounds how many calls of one kind are in the library at once. A call blocks a thread of the system: without a bound a thousand
+// goroutines would be a thousand threads, which Go never gives back. The library has no more connections than slots anyway.
 type slots struct {
 	size int32
-	// taken counts those inside and those who wait. Whoever leaves while more than size are there hands its slot to one who waits.
+	// taken counts the calls that have a slot and those that wait for one. A call that leaves while more than size are counted hands its
+	// slot to one that waits.
 	taken  atomic.Int32
 	handed chan struct{}
 }
@@ -56,43 +55,29 @@ func (s *slots) enterNow() bool {
 	}
 }
 
-// giveUp is for one who waited in vain. If all who are left have a slot, one was handed to it at this very moment.
+// giveUp ends a wait without a slot. If every call that is still counted has a slot, one was handed to this wait at the same moment.
 func (s *slots) giveUp() {
 	if s.taken.Add(-1) < s.size {
 		<-s.handed
 	}
 }
 
-// leave gives the slot back, and lets others run every five milliseconds. To the scheduler a goroutine that makes one call after the
-// other never stops: after ten milliseconds the runtime's monitor takes the processor away in the middle of a call, and looks every
-// 20 µs from then on. That cost more than all of the module; so does yielding more often, where another thread wakes up to look.
+// leave gives the slot back.
 func (s *slots) leave() {
 	if s.taken.Add(-1) >= s.size {
 		s.handed <- struct{}{}
 	}
-	if calls.Add(1)%8 != 0 {
-		return
-	}
-	if now := time.Since(loaded); now-time.Duration(yielded.Load()) > 5*time.Millisecond {
-		yielded.Store(int64(now))
-		runtime.Gosched()
-	}
+	yieldAfterCall()
 }
-
-var (
-	calls   atomic.Uint32
-	yielded atomic.Int64
-	loaded  = time.Now()
-)
 
 // watcher ends a call in flight when its context or its time ends.
 type watcher struct {
-	token  cCancel
-	let    func() bool
-	timer  *time.Timer
-	mu     sync.Mutex
-	over   bool
-	called bool
+	token     cCancel
+	stopFunc  func() bool
+	timer     *time.Timer
+	mu        sync.Mutex
+	stopped   bool
+	triggered bool
 }
 
 // watch begins to watch ctx, and the clock if limit is not zero. Without either there is nothing to watch and no token.
@@ -102,7 +87,7 @@ func watch(ctx context.Context, limit time.Time) *watcher {
 	}
 	w := &watcher{token: takeToken()}
 	if ctx.Done() != nil {
-		w.let = afterFunc(ctx, w.trigger)
+		w.stopFunc = afterFunc(ctx, w.trigger)
 	}
 	if !limit.IsZero() {
 		w.timer = time.AfterFunc(time.Until(limit), w.trigger)
@@ -112,43 +97,43 @@ func watch(ctx context.Context, limit time.Time) *watcher {
 
 var noWatcher watcher
 
-// trigger may come late, when the token is another call's.
+// trigger may run late, when the token serves another call: then it does nothing.
 func (w *watcher) trigger() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.over {
-		w.called = true
+	if !w.stopped {
+		w.triggered = true
 		cCancelTrigger(w.token)
 	}
 }
 
-// stop ends the watch: nobody triggers the token any more.
+// stop ends the watch. After it nothing triggers the token.
 func (w *watcher) stop() {
 	if w.token == nil {
 		return
 	}
-	if w.let != nil {
-		w.let()
+	if w.stopFunc != nil {
+		w.stopFunc()
 	}
 	if w.timer != nil {
 		w.timer.Stop()
 	}
 	w.mu.Lock()
-	w.over = true
+	w.stopped = true
 	w.mu.Unlock()
-	if w.called {
+	if w.triggered {
 		cCancelFree(w.token)
 	} else {
 		keepToken(w.token)
 	}
 }
 
-// tokens are those that were not triggered: they serve the next calls.
-var tokens = make(chan cCancel, 64)
+// spareTokens are tokens that were not triggered: they serve the next calls.
+var spareTokens = make(chan cCancel, 64)
 
 func takeToken() cCancel {
 	select {
-	case token := <-tokens:
+	case token := <-spareTokens:
 		return token
 	default:
 		return cCancelNew()
@@ -157,30 +142,30 @@ func takeToken() cCancel {
 
 func keepToken(token cCancel) {
 	select {
-	case tokens <- token:
+	case spareTokens <- token:
 	default:
 		cCancelFree(token)
 	}
 }
 
-// fix turns the answer of an interrupted call into the error of the context that did it.
-func fix(ctx context.Context, err *Error) *Error {
+// withContextError adds the error of the context to the answer of a call that its context interrupted.
+func withContextError(ctx context.Context, err *Error) *Error {
 	if err != nil && err.Code == Aborted && ctx.Err() != nil {
 		err.cause = ctx.Err()
 	}
 	return err
 }
 
-// late is fix for a call that its own time may have ended.
-func late(ctx context.Context, err *Error) *Error {
+// withTimeoutError is withContextError for a call that may also have run out of its own time.
+func withTimeoutError(ctx context.Context, err *Error) *Error {
 	if err != nil && err.Code == Aborted && ctx.Err() == nil {
 		return &Error{Code: NetworkTimeout, Message: "the store did not answer within the operation's time", KeyHash: err.KeyHash}
 	}
-	return fix(ctx, err)
+	return withContextError(ctx, err)
 }
 
-// plain avoids the interface that holds a nil pointer.
-func plain(err *Error) error {
+// asError makes an error of a pointer; a nil pointer becomes nil, and not an interface that holds one.
+func asError(err *Error) error {
 	if err == nil {
 		return nil
 	}

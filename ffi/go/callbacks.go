@@ -13,16 +13,16 @@ import (
 
 //export syncguardGoOnLost
 func syncguardGoOnLost(id C.uintptr_t, why *C.syncguard_error) {
-	if l, ok := registry.find(uintptr(id)).(*loss); ok {
-		l.end(readError(why))
-		l.over()
+	if end, ok := registry.find(uintptr(id)).(*guardEnd); ok {
+		end.record(readError(why))
+		end.notHeld()
 	}
 }
 
 //export syncguardGoOnCall
 func syncguardGoOnCall(id C.uintptr_t) {
-	if found, ok := registry.find(uintptr(id)).(*loss); ok {
-		found.bell.ring()
+	if end, ok := registry.find(uintptr(id)).(*guardEnd); ok {
+		end.wake.send()
 	}
 }
 
@@ -32,7 +32,7 @@ func syncguardGoOnReleaseError(id C.uintptr_t, err *C.syncguard_error, key, lock
 	switch found := registry.find(uintptr(id)).(type) {
 	case *clientHooks:
 		hook = found.releaseError
-	case *loss:
+	case *guardEnd:
 		hook = found.releaseError
 	}
 	if hook != nil {

@@ -116,18 +116,12 @@ static sg_go_answer sg_guard_extend(syncguard_guard *g, int64_t ttl, syncguard_c
   return a;
 }
 
-// A release, with what cannot be asked after the guard is freed. One that removed the lock was in time, whatever the clock says.
-// One whose lock is gone is freed, if nobody else is inside: `state` is that of its handle. Who comes then finds `expires_at_ms`.
-static sg_go_released sg_guard_release(syncguard_guard *g, uint64_t *state, uint64_t alone, uint64_t closed, int64_t *expires_at_ms,
-                                       syncguard_cancel *cancel) {
+// A release, with what cannot be asked after the guard is freed. A release that removed the lock was in time, whatever the clock says.
+static sg_go_released sg_guard_release(syncguard_guard *g, syncguard_cancel *cancel) {
   sg_go_released a = {0};
   a.status = syncguard_guard_release(g, cancel, &a.err);
   a.loss = a.status != SYNCGUARD_STATUS_OK ? syncguard_guard_loss_reason(g) : SYNCGUARD_LOSS_NONE;
-  __atomic_store_n(expires_at_ms, syncguard_guard_expires_at_ms(g), __ATOMIC_RELEASE);
-  if (a.status >= SYNCGUARD_STATUS_OK && __atomic_compare_exchange_n(state, &alone, closed, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
-    a.freed = true;
-    syncguard_guard_free(g);
-  }
+  a.expires_at_ms = syncguard_guard_expires_at_ms(g);
   return a;
 }
 
@@ -356,28 +350,28 @@ func grantedBy(a *C.sg_go_granted, key string) (granted, *Error) {
 	return granted{guard: a.guard, key: key, lockID: texts[:22], fence: texts[22:]}, nil
 }
 
-// why is why the library is asked what to do next.
-type why = C.int32_t
+// waiterEvent is what happened since the library was last asked what to do.
+type waiterEvent = C.int32_t
 
 const (
-	woken     why = C.SYNCGUARD_WAITER_WOKEN
-	cancelled why = C.SYNCGUARD_WAITER_CANCELLED
-	noThread  why = C.SYNCGUARD_WAITER_NO_THREAD
+	woken     waiterEvent = C.SYNCGUARD_WAITER_WOKEN
+	cancelled waiterEvent = C.SYNCGUARD_WAITER_CANCELLED
+	noThread  waiterEvent = C.SYNCGUARD_WAITER_NO_THREAD
 )
 
-// step is what a goroutine in line does next: give up with err, try within the time, or sleep for it.
-type step struct {
+// waiterStep is what a goroutine in line does next: give up with err, try within the time, or sleep for it.
+type waiterStep struct {
 	err  *Error
 	try  bool
 	time time.Duration
 }
 
-func cNext(w cWaiter, because why) step {
-	a := C.sg_next(w, because)
+func cNext(w cWaiter, event waiterEvent) waiterStep {
+	a := C.sg_next(w, event)
 	if a.status < 0 {
-		return step{err: answered(a.status, a.err)}
+		return waiterStep{err: answered(a.status, a.err)}
 	}
-	return step{try: a.status == C.SYNCGUARD_STATUS_OK, time: time.Duration(a.number) * time.Millisecond}
+	return waiterStep{try: a.status == C.SYNCGUARD_STATUS_OK, time: time.Duration(a.number) * time.Millisecond}
 }
 
 func cLeave(w cWaiter) { C.syncguard_waiter_free(w) }
@@ -393,11 +387,9 @@ func cGuardExtend(g cGuard, ttl int64, cancel cCancel) *Error {
 	return answered(a.status, a.err)
 }
 
-// cGuardRelease also frees and closes a handle whose lock is gone, if nobody else is inside.
-func cGuardRelease(h *handle, turn uint64, expires *int64, cancel cCancel) (lost LossReason, freed bool, err *Error) {
-	alone := C.uint64_t(turn*oneTurn + oneInside)
-	a := C.sg_guard_release(cGuard(h.ptr), (*C.uint64_t)(&h.state), alone, alone|C.uint64_t(isClosed), (*C.int64_t)(expires), cancel)
-	return LossReason(a.loss), bool(a.freed), answered(a.status, a.err)
+func cGuardRelease(g cGuard, cancel cCancel) (lost LossReason, expires int64, err *Error) {
+	a := C.sg_guard_release(g, cancel)
+	return LossReason(a.loss), int64(a.expires_at_ms), answered(a.status, a.err)
 }
 
 func cGuardFree(g cGuard) { C.syncguard_guard_free(g) }

@@ -30,7 +30,7 @@ type client struct {
 	waiting          sync.Mutex
 	operationTimeout time.Duration
 	disposeTimeout   time.Duration
-	held             *held
+	held             *heldGuards
 	closing          chan struct{}
 	closed           atomic.Bool
 	// inLine counts the goroutines that stand in line, for tests.
@@ -39,15 +39,15 @@ type client struct {
 
 func (c *client) leave() { c.free(c.handle.leave()) }
 
-func (c *client) close(background bool) { c.free(c.handle.close(0, background)) }
+func (c *client) close(background bool) { c.free(c.handle.close(background)) }
 
-func (c *client) free(g gone) {
+func (c *client) free(last lastUse) {
 	switch {
-	case g.ptr == nil:
-	case g.background:
-		go cClientFree(cClient(g.ptr))
+	case last.ptr == nil:
+	case last.background:
+		go cClientFree(cClient(last.ptr))
 	default:
-		cClientFree(cClient(g.ptr))
+		cClientFree(cClient(last.ptr))
 	}
 }
 
@@ -91,7 +91,7 @@ func Open(url string, options ...Option) (*Client, error) {
 		giving:           newSlots(pool),
 		operationTimeout: timeout,
 		disposeTimeout:   dispose,
-		held:             &held{},
+		held:             &heldGuards{},
 		closing:          make(chan struct{}),
 	}
 	runtime.SetFinalizer(c, func(c *client) { c.close(true) })
@@ -181,7 +181,7 @@ func (c *Client) enter() (*client, cClient) {
 	if c == nil || c.c == nil {
 		return nil, nil
 	}
-	return c.c, cClient(c.c.handle.enter(0))
+	return c.c, cClient(c.c.handle.enter())
 }
 
 // call makes one bounded call that ends with ctx.
@@ -191,7 +191,7 @@ func (c *Client) call(ctx context.Context, do func(cClient, cCancel) *Error) err
 		return ErrClosed
 	}
 	defer inner.leave()
-	return plain(inner.giving.bounded(ctx, inner.operationTimeout, func(token cCancel) *Error { return do(p, token) }))
+	return asError(inner.giving.bounded(ctx, inner.operationTimeout, func(token cCancel) *Error { return do(p, token) }))
 }
 
 // bounded makes one call in a slot, under a watcher. A nil ctx never ends.
@@ -204,16 +204,16 @@ func (s *slots) bounded(ctx context.Context, timeout time.Duration, do func(cCan
 	}
 	limit, ok := s.enter(ctx, time.Time{}, timeout)
 	if !ok {
-		return crowded(ctx)
+		return noSlot(ctx)
 	}
 	defer s.leave()
 	w := watch(ctx, limit)
 	defer w.stop()
-	return late(ctx, do(w.token))
+	return withTimeoutError(ctx, do(w.token))
 }
 
-// crowded is the error of a call that got no slot.
-func crowded(ctx context.Context) *Error {
+// noSlot is the error of a call that got no slot.
+func noSlot(ctx context.Context) *Error {
 	if ctx.Err() != nil {
 		return abortedBy(ctx, "", 0)
 	}
@@ -226,8 +226,8 @@ func Version() string { return versionString() }
 // HashKey is the display hash of a key, as it stands in errors, events and lookups: 24 hex digits. It is not for security.
 func HashKey(key string) (string, error) {
 	hash, err := cHashKey(key)
-	return hash, plain(err)
+	return hash, asError(err)
 }
 
 // ValidateLockID tells whether a text is a lock id: exactly 22 of [A-Za-z0-9_-]. The error does not repeat it.
-func ValidateLockID(lockID string) error { return plain(cValidateLockID(lockID)) }
+func ValidateLockID(lockID string) error { return asError(cValidateLockID(lockID)) }

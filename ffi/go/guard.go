@@ -6,9 +6,7 @@ import (
 	"context"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
-	"unsafe"
 )
 
 // Guard is a lock that is held: renewed in the background until it is released or lost. Its methods may be called by any number
@@ -21,11 +19,9 @@ import (
 type Guard struct{ g *guard }
 
 type guard struct {
-	// leash is let go of with the lock: it may be another guard's next, which must not live as long as somebody keeps this one.
-	leash              atomic.Pointer[leash]
-	turn               uint64
+	handle             *guardHandle
 	key, lockID, fence string
-	loss               *loss
+	end                *guardEnd
 	giving             *slots
 	operationTimeout   time.Duration
 	values             context.Context
@@ -34,19 +30,16 @@ type guard struct {
 	context context.Context
 }
 
-func newGuard(c *client, grant granted, l *loss, id uintptr, values context.Context) *Guard {
-	leash := leashes.Get().(*leash)
-	leash.loss, leash.id, leash.giving = l, id, c.giving
+func newGuard(c *client, grant granted, end *guardEnd, id uintptr, values context.Context) *Guard {
 	// One allocation for both.
 	made := &struct {
 		Guard
 		guard
 	}{guard: guard{
-		turn: leash.handle.open(unsafe.Pointer(grant.guard)),
-		key:  grant.key, lockID: grant.lockID, fence: grant.fence,
-		loss: l, giving: c.giving, operationTimeout: c.operationTimeout, values: values,
+		handle: newGuardHandle(grant.guard, end, id, c.giving),
+		key:    grant.key, lockID: grant.lockID, fence: grant.fence,
+		end: end, giving: c.giving, operationTimeout: c.operationTimeout, values: values,
 	}}
-	made.guard.leash.Store(leash)
 	made.Guard.g = &made.guard
 	return &made.Guard
 }
@@ -71,7 +64,7 @@ func fenceNumber(fence string) uint64 {
 	return number
 }
 
-// LockID is the id of this grant. Who knows it can release or extend the lock, from any process or language.
+// LockID is the id of this grant. Any process, in any language, that knows it can release or extend the lock: keep it out of logs.
 func (g *Guard) LockID() string {
 	if g == nil || g.g == nil {
 		return ""
@@ -92,30 +85,30 @@ func (g *Guard) ExpiresAt() time.Time {
 	if g == nil || g.g == nil {
 		return time.Time{}
 	}
-	leash, p := g.enter()
+	p := g.enter()
 	if p == nil {
-		return unixMilli(atomic.LoadInt64(&g.g.loss.expires))
+		return unixMilli(g.g.handle.expires.Load())
 	}
-	defer leash.leave()
+	defer g.g.handle.leave()
 	return unixMilli(cExpiresAt(p))
 }
 
 // Remaining is how much longer this process may count on the lock, by its own monotonic clock; 0 once lost or released.
 func (g *Guard) Remaining() time.Duration {
-	leash, p := g.enter()
+	p := g.enter()
 	if p == nil {
 		return 0
 	}
-	defer leash.leave()
+	defer g.g.handle.leave()
 	return time.Duration(cRemaining(p)) * time.Millisecond
 }
 
-// Done is closed when the guard is over: lost, or released. Err says which.
+// Done is closed when the guard has ended: lost, or released. Err says which.
 func (g *Guard) Done() <-chan struct{} {
 	if g == nil || g.g == nil {
 		return closedChannel
 	}
-	return g.g.loss.channel()
+	return g.g.end.channel()
 }
 
 // Err is nil while the lock is held; once it is lost, an [Error] in which errors.Is finds ErrLost and whose Reason says why;
@@ -125,20 +118,20 @@ func (g *Guard) Err() error {
 	if g == nil || g.g == nil {
 		return errNoGuard
 	}
-	l := g.g.loss
-	if err := l.why(); err != nil && err != ErrClosed {
+	end := g.g.end
+	if err := end.err(); err != nil && err != ErrClosed {
 		return err
 	}
-	leash, p := g.enter()
+	p := g.enter()
 	if p == nil {
-		return orReleased(l.why())
+		return orReleased(end.err())
 	}
-	defer leash.leave()
+	defer g.g.handle.leave()
 	if reason := cLossReason(p); reason != LossNone {
-		l.end(lostBecause(reason, g.g.key))
-		l.over()
+		end.record(lostBecause(reason, g.g.key))
+		end.notHeld()
 	}
-	return l.why()
+	return end.err()
 }
 
 // Context ends with the guard: when the lock is lost, or released. It has the values of the context given to Lock, but not its end,
@@ -154,7 +147,7 @@ func (g *Guard) Context() context.Context {
 	defer g.g.mu.Unlock()
 	if g.g.context == nil {
 		// Without the values: what the library refers to must not refer to the guard, and they may.
-		g.g.context, _ = g.g.loss.under(context.Background())
+		g.g.context, _ = g.g.end.context(context.Background())
 	}
 	return guardContext{g.g.context, g.g}
 }
@@ -183,16 +176,16 @@ func (g *Guard) Extend(ctx context.Context, ttl time.Duration) error {
 	if err != nil {
 		return err
 	}
-	leash, p := g.enter()
+	p := g.enter()
 	if p == nil {
 		return absent(g.Err())
 	}
-	defer leash.leave()
+	defer g.g.handle.leave()
 	failed := g.g.giving.bounded(ctx, g.g.operationTimeout, func(token cCancel) *Error { return cGuardExtend(p, ms, token) })
 	if failed != nil && failed.Code == Absent {
 		return absent(g.Err())
 	}
-	return plain(failed)
+	return asError(failed)
 }
 
 // Release ends the renewal and releases the lock, and reports. nil: this call removed it. ErrAbsent: it was gone already; then
@@ -209,50 +202,49 @@ func (g *Guard) Release(ctx context.Context) error {
 	if ctx == nil || ctx.Err() != nil {
 		ctx = context.Background()
 	}
-	leash, p := g.enter()
+	p := g.enter()
 	if p == nil {
 		return absent(g.Err())
 	}
-	l := g.g.loss
-	var tried, freed bool
+	h, end := g.g.handle, g.g.end
+	var tried, gone bool
 	failed := g.g.giving.bounded(ctx, g.g.operationTimeout, func(token cCancel) *Error {
 		tried = true
-		l.releasing.Add(1)
-		var reason LossReason
-		var err *Error
-		reason, freed, err = cGuardRelease(&leash.handle, g.g.turn, &l.expires, token)
-		// If no other Release can have removed it, and none did before, somebody else has.
-		if reason == LossNone && err != nil && err.Code == Absent && l.releasing.Load() == 1 {
+		end.releasing.Add(1)
+		reason, expires, err := cGuardRelease(p, token)
+		h.expires.Store(expires)
+		gone = err == nil || err.Code == Absent
+		// If no other Release can have removed the lock, and none did before, another program has.
+		if reason == LossNone && err != nil && err.Code == Absent && end.releasing.Load() == 1 {
 			reason = LossRemoved
 		}
 		if reason != LossNone {
-			l.end(lostBecause(reason, g.g.key))
+			end.record(lostBecause(reason, g.g.key))
+		}
+		if gone {
+			// Freed here, within the slot: thousands of goroutines that release must not each be in C on a thread.
+			h.close(false)
+			h.leave()
 		}
 		return err
 	})
-	before := l.why()
+	before := end.err()
 	// Not earlier: ctx may be the guard's own, and must not end its release.
-	l.end(ErrReleased)
+	end.record(ErrReleased)
 	if tried {
-		l.releasing.Add(-1)
+		end.releasing.Add(-1)
 	}
 	switch {
-	case freed:
-		l.over()
-		g.g.leash.Store(nil)
-		leash.again()
-	case failed == nil || failed.Code == Absent:
-		l.over()
-		leash.close(g.g.turn, false)
-		leash.leave()
+	case gone:
+		end.notHeld()
 	case failed.Code == Aborted || !tried:
-		// Freeing it releases it, without the context. Without that one that was not tried would be renewed for ever.
-		atomic.StoreInt64(&l.expires, cExpiresAt(p))
-		l.over()
-		leash.close(g.g.turn, true)
-		leash.leave()
+		// Freeing the C guard sends the release without the context. A guard whose release was not tried would else be renewed for ever.
+		h.expires.Store(cExpiresAt(p))
+		end.notHeld()
+		h.close(true)
+		h.leave()
 	default:
-		leash.leave()
+		h.leave()
 	}
 	switch {
 	case failed == nil:
@@ -263,38 +255,32 @@ func (g *Guard) Release(ctx context.Context) error {
 	return failed
 }
 
-// abandon releases it in the background, unless that was done.
+// abandon releases it in the background, unless it is closed.
 func (g *guard) abandon() {
-	if leash := g.leash.Load(); leash != nil {
-		g.loss.over()
-		leash.close(g.turn, true)
-	}
+	g.end.notHeld()
+	g.handle.close(true)
 }
 
-// enter gives the C guard until leash.leave, or nil if it is closed or never was.
-func (g *Guard) enter() (*leash, cGuard) {
+// enter gives the C guard until g.g.handle.leave, or nil if it is closed or g is none.
+func (g *Guard) enter() cGuard {
 	if g == nil || g.g == nil {
-		return nil, nil
+		return nil
 	}
-	leash := g.g.leash.Load()
-	if leash == nil {
-		return nil, nil
-	}
-	return leash, cGuard(leash.handle.enter(g.g.turn))
+	return g.g.handle.enter()
 }
 
-// orReleased is why a guard is over that was found closed. Who has just released it may not have said so yet.
-func orReleased(why error) error {
-	if why == nil {
+// orReleased is how a guard ended whose C guard is closed. The Release that closed it may not have recorded the end yet.
+func orReleased(end error) error {
+	if end == nil {
 		return ErrReleased
 	}
-	return why
+	return end
 }
 
 // absent is the error of a call that found the lock gone.
-func absent(why error) error {
-	err := &Error{Code: Absent, Message: "the lock is no longer held", cause: orReleased(why)}
-	if lost, ok := why.(*Error); ok {
+func absent(end error) error {
+	err := &Error{Code: Absent, Message: "the lock is no longer held", cause: orReleased(end)}
+	if lost, ok := end.(*Error); ok {
 		err.KeyHash, err.Reason = lost.KeyHash, lost.Reason
 	}
 	return err

@@ -55,7 +55,7 @@ func (c *Client) TryLock(ctx context.Context, key string, options ...LockOption)
 		return nil, err
 	}
 	g, failed := w.alone()
-	return g, plain(failed)
+	return g, asError(failed)
 }
 
 // Do runs work under the lock of key and releases it afterwards, also if work panics. The context given to work ends with ctx, and
@@ -75,9 +75,9 @@ func (c *Client) Do(ctx context.Context, key string, work func(ctx context.Conte
 	if err != nil {
 		return err
 	}
-	under, let := guard.g.loss.under(ctx)
+	under, endContext := guard.g.end.context(ctx)
 	defer func() {
-		let()
+		endContext()
 		// It compares the clock, to which a guard that is being released no longer looks.
 		_ = guard.Err()
 		released := guard.Release(context.Background())

@@ -13,39 +13,71 @@ import (
 
 // The parts that users do not see, one by one.
 
-// Who had an earlier turn neither gets in nor closes.
-func TestHandleTurns(t *testing.T) {
-	var a, b int
-	h := handle{state: isClosed}
-	first := h.open(unsafe.Pointer(&a))
-	if h.enter(first) != unsafe.Pointer(&a) {
+// A closed handle admits no user, and the last user frees it, in the way that the first close named.
+func TestHandle(t *testing.T) {
+	var target int
+	h := handle{ptr: unsafe.Pointer(&target)}
+	if h.isClosed() || h.enter() != h.ptr || h.enter() != h.ptr {
 		t.Fatal("it is open")
 	}
-	// As C does when the only one inside frees it.
-	atomic.StoreUint64(&h.state, first*oneTurn+oneInside|isClosed)
-	if h.enter(first) != nil {
+	if h.close(true) != (lastUse{}) || h.close(false) != (lastUse{}) {
+		t.Fatal("it was freed under its users")
+	}
+	if !h.isClosed() || h.enter() != nil {
 		t.Fatal("it is closed")
 	}
-	h.again()
-	if _, open := h.current(); open {
-		t.Fatal("it is open for nobody")
+	if h.leave() != (lastUse{}) {
+		t.Fatal("one user is left")
 	}
-	second := h.open(unsafe.Pointer(&b))
-	if h.enter(first) != nil || h.close(first, false) != (gone{}) || h.enter(second) != unsafe.Pointer(&b) {
-		t.Fatal("an earlier turn got in")
-	}
-	if h.close(second, true) != (gone{}) || h.close(second, false) != (gone{}) {
-		t.Fatal("somebody is inside")
-	}
-	if last := h.leave(); last != (gone{unsafe.Pointer(&b), true}) {
-		t.Fatal("the last one out frees, as the first one to close said")
+	if last := h.leave(); last != (lastUse{unsafe.Pointer(&target), true}) {
+		t.Fatal("the last user frees, as the first close said")
 	}
 }
 
-// Another one has freed the C guard and not yet come to say so.
+// Many users enter and leave while one closes: exactly one of them frees, after all have left.
+func TestHandleIsFreedOnce(t *testing.T) {
+	for round := 0; round < 200; round++ {
+		var target int
+		h := handle{ptr: unsafe.Pointer(&target)}
+		var inside, freed atomic.Int32
+		free := func(last lastUse) {
+			if last.ptr == nil {
+				return
+			}
+			if inside.Load() != 0 {
+				t.Error("freed under a user")
+			}
+			freed.Add(1)
+		}
+		var group sync.WaitGroup
+		for i := 0; i < 4; i++ {
+			group.Add(1)
+			go func(i int) {
+				defer group.Done()
+				for j := 0; j < 20; j++ {
+					if h.enter() == nil {
+						return
+					}
+					inside.Add(1)
+					if i == 0 && j == 10 {
+						free(h.close(false))
+					}
+					inside.Add(-1)
+					free(h.leave())
+				}
+			}(i)
+		}
+		group.Wait()
+		if freed.Load() != 1 {
+			t.Fatalf("freed %d times", freed.Load())
+		}
+	}
+}
+
+// Another Release has freed the C guard and has not yet recorded the end.
 func TestReleasedThisMoment(t *testing.T) {
-	g := &Guard{&guard{loss: new(loss)}}
-	g.g.leash.Store(&leash{handle: handle{state: isClosed}})
+	g := &Guard{&guard{handle: new(guardHandle), end: new(guardEnd)}}
+	g.g.handle.close(false)
 	for _, err := range []error{g.Err(), g.Release(context.Background()), g.Extend(context.Background(), time.Second)} {
 		if !errors.Is(err, ErrReleased) {
 			t.Error(err)

@@ -53,7 +53,7 @@ typedef struct {
   int32_t status;
   syncguard_error *err;
   syncguard_loss_reason loss;
-  bool freed;
+  int64_t expires_at_ms;
 } sg_go_released;
 
 /* What callbacks a client has: bits of `hooks`. */

@@ -94,7 +94,7 @@ func (c *Client) Acquire(ctx context.Context, key string, ttl time.Duration) (Ac
 		}
 		return err
 	})
-	return grant, plain(failed)
+	return grant, asError(failed)
 }
 
 // Release releases the lock with this id, whoever acquired it. ErrAbsent if there is no such live lock.

@@ -17,12 +17,12 @@ type wait struct {
 	key    string
 	o      *lockOptions
 
-	// loss is the guard's, and until the grant the line wakes the goroutine through it. C finds it by id.
-	loss *loss
-	id   uintptr
+	// end becomes the guard's. Until the grant the line wakes the goroutine through it. C finds it by id.
+	end *guardEnd
+	id  uintptr
 	// place is the one in line; nil before it is entered and once the lock is granted.
 	place cWaiter
-	rung  chan struct{}
+	wake  chan struct{}
 }
 
 func newWait(ctx context.Context, client *client, c cClient, key string, o *lockOptions) (wait, error) {
@@ -44,50 +44,50 @@ func (w *wait) once() (*Guard, error) {
 	} else if err != nil && err.KeyHash != "" {
 		err.Attempts = 1
 	}
-	return g, plain(err)
+	return g, asError(err)
 }
 
 // alone is one attempt outside the line.
 func (w *wait) alone() (*Guard, *Error) {
 	limit, ok := w.client.taking.enter(w.ctx, time.Time{}, w.client.operationTimeout)
 	if !ok {
-		return nil, crowded(w.ctx)
+		return nil, noSlot(w.ctx)
 	}
 	defer w.client.taking.leave()
 	w.register()
-	w.loss.held.add(w.loss)
+	w.end.held.add(w.end)
 	watcher := watch(w.ctx, limit)
 	grant, err := cTryLock(w.c, w.key, w.o, w.id, watcher.token)
 	watcher.stop()
-	return w.took(grant, late(w.ctx, err))
+	return w.took(grant, withTimeoutError(w.ctx, err))
 }
 
 func (w *wait) run() (*Guard, error) {
 	if g, err := w.enter(); g != nil || err != nil {
-		return g, plain(err)
+		return g, asError(err)
 	}
 	w.client.inLine.Add(1)
 	defer w.client.inLine.Add(-1)
 	defer w.leave()
-	why := woken
+	event := woken
 	for {
-		var next step
-		w.client.short(func() { next = cNext(w.place, why) })
+		var next waiterStep
+		w.client.short(func() { next = cNext(w.place, event) })
 		switch {
 		case next.err != nil:
-			return nil, fix(w.ctx, next.err)
+			return nil, withContextError(w.ctx, next.err)
 		case next.try:
-			g, reason, err := w.try(next.time)
+			g, happened, err := w.try(next.time)
 			if g != nil || err != nil {
-				return g, plain(err)
+				return g, asError(err)
 			}
-			why = reason
+			event = happened
 		default:
-			reason, closed := w.sleep(next.time)
+			happened, closed := w.sleep(next.time)
 			if closed {
 				return nil, ErrClosed
 			}
-			why = reason
+			event = happened
 		}
 	}
 }
@@ -102,16 +102,16 @@ func (w *wait) enter() (*Guard, *Error) {
 		return w.took(grant, err)
 	}
 	defer w.client.taking.leave()
-	w.loss.held.add(w.loss)
+	w.end.held.add(w.end)
 	watcher := watch(w.ctx, time.Time{})
 	grant, err := cEnter(w.c, w.key, w.o, w.id, watcher.token)
 	watcher.stop()
-	return w.took(grant, fix(w.ctx, err))
+	return w.took(grant, withContextError(w.ctx, err))
 }
 
 // try is one attempt from the place in line, in a slot that is had within the attempt's time. Without a grant and an error it gives
 // what to tell the library next.
-func (w *wait) try(within time.Duration) (*Guard, why, *Error) {
+func (w *wait) try(within time.Duration) (*Guard, waiterEvent, *Error) {
 	if _, ok := w.client.taking.enter(w.ctx, time.Time{}, within); !ok {
 		if w.ctx.Err() != nil {
 			return nil, cancelled, nil
@@ -119,28 +119,28 @@ func (w *wait) try(within time.Duration) (*Guard, why, *Error) {
 		return nil, noThread, nil
 	}
 	defer w.client.taking.leave()
-	w.loss.held.add(w.loss)
+	w.end.held.add(w.end)
 	watcher := watch(w.ctx, time.Time{})
 	grant, err := cTryInLine(w.place, w.key, watcher.token)
 	watcher.stop()
 	if err == nil {
 		w.place = nil
-		return newGuard(w.client, grant, w.loss, w.id, w.ctx), woken, nil
+		return newGuard(w.client, grant, w.end, w.id, w.ctx), woken, nil
 	}
 	// Between attempts there is nothing for Close to wait for.
-	w.loss.over()
+	w.end.notHeld()
 	if err.Code == Locked {
 		return nil, woken, nil
 	}
-	return nil, woken, fix(w.ctx, err)
+	return nil, woken, withContextError(w.ctx, err)
 }
 
 // sleep ends when the time is over, the line wakes the goroutine, the context ends or the client is closed.
-func (w *wait) sleep(d time.Duration) (reason why, closed bool) {
+func (w *wait) sleep(d time.Duration) (event waiterEvent, closed bool) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
-	case <-w.rung:
+	case <-w.wake:
 	case <-timer.C:
 	case <-w.ctx.Done():
 		return cancelled, false
@@ -151,8 +151,8 @@ func (w *wait) sleep(d time.Duration) (reason why, closed bool) {
 }
 
 func (w *wait) register() {
-	w.loss = &loss{releaseError: w.o.releaseError, held: w.client.held}
-	w.id = registry.add(w.loss)
+	w.end = &guardEnd{releaseError: w.o.releaseError, held: w.client.held}
+	w.id = registry.add(w.end)
 }
 
 // forget is for a wait without a grant. With a hook the library forgets the id.
@@ -166,13 +166,13 @@ func (w *wait) forget() {
 func (w *wait) took(grant granted, err *Error) (*Guard, *Error) {
 	switch {
 	case grant.guard != nil:
-		return newGuard(w.client, grant, w.loss, w.id, w.ctx), nil
+		return newGuard(w.client, grant, w.end, w.id, w.ctx), nil
 	case grant.waiter != nil:
-		w.loss.over()
+		w.end.notHeld()
 		// What rang before is found when the library is asked what to do.
-		w.place, w.rung = grant.waiter, w.loss.bell.hang()
+		w.place, w.wake = grant.waiter, w.end.wake.channel()
 	default:
-		w.loss.over()
+		w.end.notHeld()
 		w.forget()
 	}
 	return nil, err
@@ -195,26 +195,26 @@ func (c *client) short(call func()) {
 	call()
 }
 
-// bell wakes a goroutine that stands in line.
-type bell struct {
+// wakeSignal wakes a goroutine that stands in line.
+type wakeSignal struct {
 	mu   sync.Mutex
-	rung chan struct{}
+	sent chan struct{}
 }
 
-// hang gives what ring is heard on. Most locks are never waited for, so it is made late.
-func (b *bell) hang() chan struct{} {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.rung = make(chan struct{}, 1)
-	return b.rung
+// channel makes the channel that send writes to. Most locks are never waited for, so it is made late.
+func (s *wakeSignal) channel() chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sent = make(chan struct{}, 1)
+	return s.sent
 }
 
-// ring may come on any thread, also before anybody listens, and it must not wait.
-func (b *bell) ring() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+// send may be called on any thread, also before channel, and does not block.
+func (s *wakeSignal) send() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	select {
-	case b.rung <- struct{}{}:
+	case s.sent <- struct{}{}:
 	default:
 	}
 }

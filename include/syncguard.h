@@ -33,7 +33,7 @@
  * Option structs begin with their size: start from the _INIT macro. A program built against an older header works with a newer
  * library. One built against a newer header works with an older library as long as it leaves the new fields zero.
  *
- * Threads. Every function may be called from any thread, and every handle used by several at once. A call that is inside keeps
+ * Threads. Every function may be called from any thread, and every handle used by several at once. A call that has begun keeps
  * what it uses alive while another thread frees the handle; to start one while or after it is freed is undefined.
  *
  * Callbacks run on threads of the library, in which all signals are blocked. They may block and may call anything here, freeing
@@ -43,8 +43,8 @@
  *
  * Fork. A handle inherited by a forked child answers INTERNAL there, a guard LOST; freeing it sends nothing and the lock stays the parent's; its
  * user_data_free may not run in the child. A client opened in the child works; one for sqlite: only if no sqlite: file was open at
- * the fork, in the parent or one of its ancestors; otherwise its calls answer INTERNAL. Between fork and exec there is nothing to
- * take care of: all descriptors are close-on-exec. A process that closes descriptors which it did not open is answered as a child is.
+ * the fork, in the parent or one of its ancestors; otherwise its calls answer INTERNAL. Between fork and exec nothing needs to
+ * be done: all descriptors are close-on-exec. A process that closes descriptors which it did not open is answered as a child is.
  *
  * Signals. Nothing here may be called from a signal handler: that is undefined. Signals do not disturb calls (EINTR is handled),
  * and the library neither installs handlers nor changes masks of other threads.
@@ -171,7 +171,7 @@
 #define SYNCGUARD_WAITER_NO_THREAD 2
 
 /**
- * How a call went. Zero and above are answers, below zero is trouble, and then there is a `syncguard_error` to be had.
+ * How a call went. Zero and above are answers, below zero is trouble, and then a call gives a `syncguard_error` if asked to.
  * The numbers never change; later versions may add some, so a `switch` needs a `default`.
  */
 typedef enum syncguard_status {
@@ -180,7 +180,7 @@ typedef enum syncguard_status {
    */
   SYNCGUARD_STATUS_OK = 0,
   /**
-   * Somebody else holds the key. An answer, not trouble.
+   * Another holder has the key. An answer, not trouble.
    */
   SYNCGUARD_STATUS_LOCKED = 1,
   /**
@@ -209,7 +209,7 @@ typedef enum syncguard_status {
    */
   SYNCGUARD_STATUS_NETWORK_TIMEOUT = -5,
   /**
-   * The whole wait of `syncguard_lock` was over and somebody else still held the key.
+   * The whole wait of `syncguard_lock` was over and another holder still had the key.
    */
   SYNCGUARD_STATUS_ACQUISITION_TIMEOUT = -6,
   /**
@@ -252,7 +252,7 @@ typedef enum syncguard_loss_reason {
    */
   SYNCGUARD_LOSS_NOT_RENEWED = 3,
   /**
-   * The store no longer has the lock: somebody else released it, an operator deleted it, or the store lost it.
+   * The store no longer has the lock: another process released it, an operator deleted it, or the store lost it.
    */
   SYNCGUARD_LOSS_REMOVED = 4,
   /**
@@ -286,7 +286,7 @@ typedef struct syncguard_client syncguard_client;
 
 /**
  * What went wrong, in detail. Written to the `err` argument of a call only if that is not NULL and the call returns a status
- * below zero; it then belongs to the caller, who frees it with `syncguard_error_free`. What was in `*err` before is
+ * below zero; it then belongs to the caller and is freed with `syncguard_error_free`. What was in `*err` before is
  * overwritten, not freed.
  * An error given to a callback is borrowed: it ends with the callback and must not be freed.
  * It never holds a password, a raw key, a raw lock id or the user part of a URL, so it may be logged.
@@ -307,7 +307,7 @@ typedef struct syncguard_guard syncguard_guard;
  * threads of their own. `syncguard_lock` does all of this for you.
  * `syncguard_lock_or_wait` gives one if the lock is held or others came before. Ask `syncguard_waiter_next` what to do, do it, and
  * ask again: it keeps the acquire timeout, the retries and the delays of the options. Of many that come together one asks the
- * store, and they are served in the order in which they came. Freeing it leaves the line and passes the turn on.
+ * store, and they are served in the order in which they came. Freeing it leaves the line and lets the next one try.
  * Threads: any, one at a time.
  */
 typedef struct syncguard_waiter syncguard_waiter;
@@ -346,7 +346,7 @@ typedef struct syncguard_event {
    */
   const char *key;
   /**
-   * The raw lock id, only with `events_include_raw`. Who knows it can release the lock.
+   * The raw lock id, only with `events_include_raw`. Any process that knows it can release the lock.
    */
   const char *lock_id;
   /**
@@ -411,8 +411,8 @@ typedef struct syncguard_client_options {
    */
   int32_t events_include_raw;
   /**
-   * Called when a release fails where nobody was there to be told: in `syncguard_guard_free` (`source` is "drop") or in the
-   * undoing of a lock whose grant was never heard (`source` is "undo"). It may come after the guard is gone. The error and
+   * Called when a release fails and no call can report it: in `syncguard_guard_free` (`source` is "drop") or in the
+   * undoing of a lock whose grant never arrived (`source` is "undo"). It may come after the guard is gone. The error and
    * the texts are borrowed for the call; `key` and `lock_id` are raw. Default: to stderr in debug builds or with
    * SYNCGUARD_DEBUG=true in the environment, without key or id; silent otherwise.
    */
@@ -478,7 +478,7 @@ typedef struct syncguard_lock_options {
    */
   int32_t backoff;
   /**
-   * How the delay is blurred: one of the `SYNCGUARD_JITTER_` numbers.
+   * How much of the delay is random: one of the `SYNCGUARD_JITTER_` numbers.
    */
   int32_t jitter;
   /**
@@ -487,7 +487,7 @@ typedef struct syncguard_lock_options {
   struct syncguard_cancel *cancel;
   /**
    * Called at most once, on a thread of the library, when the lock is lost; not once a release has begun. It may come before
-   * `syncguard_lock` has returned. The error is borrowed for the call. It may take its time, use the client, and free the
+   * `syncguard_lock` has returned. The error is borrowed for the call. It may block, use the client, and free the
    * guard and the client.
    */
   void (*on_lost)(void *user_data, const struct syncguard_error *why);
@@ -555,7 +555,7 @@ typedef struct syncguard_lock_info {
 } syncguard_lock_info;
 
 /**
- * A live lock with its raw key and lock id: who has it can release the lock. Frozen: later versions do not change it.
+ * A live lock with its raw key and lock id, which are enough to release it. Frozen: later versions do not change it.
  */
 typedef struct syncguard_lock_info_raw {
   /**
@@ -641,15 +641,14 @@ void syncguard_error_free(struct syncguard_error *err);
 /**
  * Makes a token that is not triggered.
  *
- * @return a token that belongs to the caller, who frees it with `syncguard_cancel_free`. NULL only after a bug of the library.
+ * @return a token that belongs to the caller and is freed with `syncguard_cancel_free`. NULL only after a bug of the library.
  * Threads: any. No I/O.
  */
 struct syncguard_cancel *syncguard_cancel_new(void);
 
 /**
  * Makes a token that also bounds the calls it is given to: each ends `timeout_ms` from now at the latest, with NETWORK_TIMEOUT. The
- * waits of `syncguard_lock` end by then too. For callers that have less time than their operation timeout, such as one that
- * waits by itself and must be done.
+ * waits of `syncguard_lock` end by then too. For callers that have less time than their operation timeout.
  *
  * @param timeout_ms  milliseconds from now; below zero is taken for zero.
  * @return as for `syncguard_cancel_new`.
@@ -664,7 +663,7 @@ struct syncguard_cancel *syncguard_cancel_new_timeout(int64_t timeout_ms);
 void syncguard_cancel_trigger(struct syncguard_cancel *cancel);
 
 /**
- * Frees a token. NULL is fine. A call that was given it keeps it alive inside, but nobody can trigger it any more.
+ * Frees a token. NULL is fine. A call that was given it keeps it alive inside, but it can no longer be triggered.
  * Threads: any.
  */
 void syncguard_cancel_free(struct syncguard_cancel *cancel);
@@ -700,7 +699,7 @@ enum syncguard_status syncguard_client_open(const char *url,
  * @param err     NULL, or gets an error below zero.
  * @return OK, at once where there is no schema; INVALID_ARGUMENT for NULL, or a store that holds something else under our
  * names; AUTH_FAILED without the right to create; SERVICE_UNAVAILABLE, RATE_LIMITED, NETWORK_TIMEOUT, ABORTED, INTERNAL as
- * said of them.
+ * `syncguard_status` says.
  * Threads: any. Blocks up to the operation timeout.
  */
 enum syncguard_status syncguard_client_setup_schema(struct syncguard_client *client,
@@ -708,14 +707,14 @@ enum syncguard_status syncguard_client_setup_schema(struct syncguard_client *cli
                                                     struct syncguard_error **err);
 
 /**
- * Looks whether the store is reachable, allowed, set up and safely configured. What is not safe, but works, goes to the
+ * Checks whether the store is reachable, allowed, set up and safely configured. What is not safe, but works, goes to the
  * client's `on_warning`, or to stderr; that has returned, or the lines are written, when this returns. A hook that hangs delays
  * this call by the operation timeout at the most.
  *
  * @param cancel  NULL, or ends the call.
  * @param err     NULL, or gets an error below zero.
  * @return OK if locks will work; INVALID_ARGUMENT for NULL, a missing schema or a wrong one, with what to do; AUTH_FAILED,
- * SERVICE_UNAVAILABLE, RATE_LIMITED, NETWORK_TIMEOUT, ABORTED, INTERNAL as said of them.
+ * SERVICE_UNAVAILABLE, RATE_LIMITED, NETWORK_TIMEOUT, ABORTED, INTERNAL as `syncguard_status` says.
  * Threads: any. Blocks up to the operation timeout.
  */
 enum syncguard_status syncguard_client_check(struct syncguard_client *client,
@@ -747,7 +746,7 @@ enum syncguard_status syncguard_client_check_report(struct syncguard_client *cli
  * @param purged  gets how many were removed; written if OK.
  * @param err     NULL, or gets an error below zero.
  * @return OK; INVALID_ARGUMENT for NULL; AUTH_FAILED, SERVICE_UNAVAILABLE, RATE_LIMITED, NETWORK_TIMEOUT, ABORTED, INTERNAL as
- * said of them.
+ * `syncguard_status` says.
  * Threads: any. Blocks up to the operation timeout.
  */
 enum syncguard_status syncguard_client_purge_expired(struct syncguard_client *client,
@@ -773,7 +772,7 @@ void syncguard_client_stop_renewing(struct syncguard_client *client);
 
 /**
  * Frees a client. NULL is fine. Live guards keep what they need, so the order does not matter; a call of another thread that
- * is inside ends as if nothing had happened.
+ * uses it ends as if nothing had happened.
  * With the last client and guard of a process the library's threads end: that free waits for them, at most a second if a
  * callback of yours is running, and not at all inside a callback or in a forked child.
  * Threads: any, also inside a callback.
@@ -789,10 +788,10 @@ void syncguard_client_free(struct syncguard_client *client);
  * @param options  NULL for all defaults: ttl 30 s, wait up to 5 s and ten retries, renewal every 10 s.
  * @param out      gets the guard, which belongs to the caller and is freed with `syncguard_guard_free`; NULL unless OK.
  * @param err      NULL, or gets an error below zero.
- * @return OK, it is held; ACQUISITION_TIMEOUT, somebody else held it to the end; ABORTED, the token was triggered;
+ * @return OK, it is held; ACQUISITION_TIMEOUT, another holder had it to the end; ABORTED, the token was triggered;
  * INVALID_ARGUMENT for NULL, a bad key or a bad option; AUTH_FAILED at once; SERVICE_UNAVAILABLE, RATE_LIMITED and
- * NETWORK_TIMEOUT if the trouble outlasted the wait; INTERNAL as said of it. What an attempt of unknown outcome may have left is
- * taken back in the background. Whatever the status, the options' `user_data` is the library's from now on, if the struct had a
+ * NETWORK_TIMEOUT if the trouble outlasted the wait; INTERNAL as `syncguard_status` says. What an attempt of unknown outcome may
+ * have left is taken back in the background. Whatever the status, the options' `user_data` is the library's from now on, if the struct had a
  * valid size.
  * Threads: any. Blocks up to the larger of the acquire timeout and the operation timeout.
  */
@@ -811,7 +810,7 @@ enum syncguard_status syncguard_lock(struct syncguard_client *client,
  * @param options  NULL for all defaults.
  * @param out      gets the guard, which belongs to the caller and is freed with `syncguard_guard_free`; NULL unless OK.
  * @param err      NULL, or gets an error below zero.
- * @return OK, it is held; LOCKED, somebody else holds it, in this process or another; below zero as for `syncguard_lock`, but
+ * @return OK, it is held; LOCKED, another holder has it, in this process or another; below zero as for `syncguard_lock`, but
  * never ACQUISITION_TIMEOUT. The options' `user_data` as there.
  * Threads: any. Blocks up to the operation timeout.
  */
@@ -831,7 +830,7 @@ enum syncguard_status syncguard_try_lock(struct syncguard_client *client,
 const char *syncguard_guard_key(const struct syncguard_guard *guard);
 
 /**
- * The id of this grant, 22 characters. Who knows it can release or extend the lock, from any process or language.
+ * The id of this grant, 22 characters. Any process, in any language, that knows it can release or extend the lock.
  *
  * @return a text that belongs to the guard and lives until it is freed; NULL for NULL.
  * Threads: any. No I/O.
@@ -910,8 +909,8 @@ bool syncguard_guard_wait_lost(const struct syncguard_guard *guard,
  * @param cancel  NULL, or ends the call.
  * @param err     NULL, or gets an error below zero.
  * @return OK, still held; ABSENT, it was lost or released, also in the middle of this call, which needs no I/O once known;
- * INVALID_ARGUMENT for NULL or a bad ttl; below zero as said of each, after which the lease counts as the shorter of what it was
- * and what was asked for.
+ * INVALID_ARGUMENT for NULL or a bad ttl; below zero as `syncguard_status` says, after which the lease counts as the shorter of
+ * what it was and what was asked for.
  * Threads: any. Waits for a renewal under way; blocks up to the operation timeout.
  */
 enum syncguard_status syncguard_guard_extend(struct syncguard_guard *guard,
@@ -925,7 +924,7 @@ enum syncguard_status syncguard_guard_extend(struct syncguard_guard *guard,
  *
  * @param cancel  NULL, or ends the call.
  * @param err     NULL, or gets an error below zero.
- * @return OK, this call removed the lock; ABSENT, it was gone already; INVALID_ARGUMENT for NULL; below zero as said of each:
+ * @return OK, this call removed the lock; ABSENT, it was gone already; INVALID_ARGUMENT for NULL; below zero as `syncguard_status` says:
  * the lock may then be held until its ttl has passed.
  * Threads: any, also inside the guard's own callback; otherwise it waits, up to a second, for one that runs. Blocks up to the
  * operation timeout.
@@ -936,7 +935,7 @@ enum syncguard_status syncguard_guard_release(struct syncguard_guard *guard,
 
 /**
  * Frees a guard, and releases the lock if that was not done. NULL is fine. Never fails: trouble goes to `on_release_error`.
- * A call of another thread that is inside ends safely; one that waits for the loss returns false. In a forked child nothing is
+ * A call of another thread that uses it ends safely; one that waits for the loss returns false. In a forked child nothing is
  * sent and the lock stays the parent's.
  * Threads: any, also inside the guard's own callback. Blocks up to the dispose timeout.
  */
@@ -952,8 +951,8 @@ void syncguard_guard_free(struct syncguard_guard *guard);
  * @param out      gets the grant. Its `lock_id` is filled in before anything is sent: after a status below zero the lock may have
  *                 been taken under it, and releasing it is safe. Untouched after INVALID_ARGUMENT for an argument.
  * @param err      NULL, or gets an error below zero.
- * @return OK; LOCKED, somebody else holds it; INVALID_ARGUMENT for NULL, a bad key or ttl; AUTH_FAILED, SERVICE_UNAVAILABLE,
- * RATE_LIMITED, NETWORK_TIMEOUT, ABORTED, INTERNAL as said of them.
+ * @return OK; LOCKED, another holder has it; INVALID_ARGUMENT for NULL, a bad key or ttl; AUTH_FAILED, SERVICE_UNAVAILABLE,
+ * RATE_LIMITED, NETWORK_TIMEOUT, ABORTED, INTERNAL as `syncguard_status` says.
  * Threads: any. Blocks up to the operation timeout.
  */
 enum syncguard_status syncguard_acquire(struct syncguard_client *client,
@@ -965,14 +964,14 @@ enum syncguard_status syncguard_acquire(struct syncguard_client *client,
                                         struct syncguard_error **err);
 
 /**
- * Releases the lock with this id, whoever acquired it, in whatever process or language.
+ * Releases the lock with this id, whichever process acquired it, in any language.
  *
  * @param lock_id      22 characters of `[A-Za-z0-9_-]`.
  * @param lock_id_len  its length in bytes, or `SYNCGUARD_NUL`.
  * @param cancel       NULL, or ends the call.
  * @param err          NULL, or gets an error below zero.
  * @return OK, this call removed it; ABSENT, there was no such live lock; INVALID_ARGUMENT for NULL or what is no lock id;
- * AUTH_FAILED, SERVICE_UNAVAILABLE, RATE_LIMITED, NETWORK_TIMEOUT, ABORTED, INTERNAL as said of them.
+ * AUTH_FAILED, SERVICE_UNAVAILABLE, RATE_LIMITED, NETWORK_TIMEOUT, ABORTED, INTERNAL as `syncguard_status` says.
  * Threads: any. Blocks up to the operation timeout.
  */
 enum syncguard_status syncguard_release(struct syncguard_client *client,
@@ -991,7 +990,7 @@ enum syncguard_status syncguard_release(struct syncguard_client *client,
  * @param expires_at_ms  gets when the lease ends, in Unix milliseconds of the store's clock; written if OK.
  * @param err            NULL, or gets an error below zero.
  * @return OK; ABSENT, there was no such live lock; INVALID_ARGUMENT for NULL, what is no lock id, or a bad ttl; AUTH_FAILED,
- * SERVICE_UNAVAILABLE, RATE_LIMITED, NETWORK_TIMEOUT, ABORTED, INTERNAL as said of them.
+ * SERVICE_UNAVAILABLE, RATE_LIMITED, NETWORK_TIMEOUT, ABORTED, INTERNAL as `syncguard_status` says.
  * Threads: any. Blocks up to the operation timeout.
  */
 enum syncguard_status syncguard_extend(struct syncguard_client *client,
@@ -1003,7 +1002,7 @@ enum syncguard_status syncguard_extend(struct syncguard_client *client,
                                        struct syncguard_error **err);
 
 /**
- * Whether somebody holds a key. Never a guard before a mutation: between the look and the act it may change hands.
+ * Whether a key is locked. Do not decide by it before a write: the lock may change hands between the two.
  *
  * @param key      as for `syncguard_acquire`.
  * @param key_len  its length in bytes, or `SYNCGUARD_NUL`.
@@ -1011,7 +1010,7 @@ enum syncguard_status syncguard_extend(struct syncguard_client *client,
  * @param out      gets the answer; written if OK.
  * @param err      NULL, or gets an error below zero.
  * @return OK; INVALID_ARGUMENT for NULL or a bad key; AUTH_FAILED, SERVICE_UNAVAILABLE, RATE_LIMITED, NETWORK_TIMEOUT, ABORTED,
- * INTERNAL as said of them.
+ * INTERNAL as `syncguard_status` says.
  * Threads: any. Blocks up to the operation timeout.
  */
 enum syncguard_status syncguard_is_locked(struct syncguard_client *client,
@@ -1022,14 +1021,14 @@ enum syncguard_status syncguard_is_locked(struct syncguard_client *client,
                                           struct syncguard_error **err);
 
 /**
- * The live lock of a key, without its secrets. For people and dashboards; never a guard before a mutation.
+ * The live lock of a key, without its secrets. For people and dashboards; do not decide by it before a write.
  *
  * @param key      as for `syncguard_acquire`.
  * @param key_len  its length in bytes, or `SYNCGUARD_NUL`.
  * @param cancel   NULL, or ends the call.
  * @param out      gets what is known of it; written if OK.
  * @param err      NULL, or gets an error below zero.
- * @return OK; ABSENT, nobody holds it; below zero as for `syncguard_is_locked`.
+ * @return OK; ABSENT, it is not locked; below zero as for `syncguard_is_locked`.
  * Threads: any. Blocks up to the operation timeout.
  */
 enum syncguard_status syncguard_lookup_by_key(struct syncguard_client *client,
@@ -1040,7 +1039,7 @@ enum syncguard_status syncguard_lookup_by_key(struct syncguard_client *client,
                                               struct syncguard_error **err);
 
 /**
- * The live lock with this id, without its secrets. For people and dashboards; never a guard before a mutation.
+ * The live lock with this id, without its secrets. For people and dashboards; do not decide by it before a write.
  *
  * @param lock_id      22 characters of `[A-Za-z0-9_-]`.
  * @param lock_id_len  its length in bytes, or `SYNCGUARD_NUL`.
@@ -1095,7 +1094,7 @@ enum syncguard_status syncguard_lookup_by_id_raw(struct syncguard_client *client
                                                  struct syncguard_error **err);
 
 /**
- * Whether the lock with this id is alive. A diagnostic; never a guard before a mutation.
+ * Whether the lock with this id is alive. For diagnosis; do not decide by it before a write.
  *
  * @param lock_id      22 characters of `[A-Za-z0-9_-]`.
  * @param lock_id_len  its length in bytes, or `SYNCGUARD_NUL`.
@@ -1197,7 +1196,7 @@ enum syncguard_status syncguard_waiter_try_lock(struct syncguard_waiter *waiter,
                                                 struct syncguard_error **err);
 
 /**
- * Leaves the line, passes the turn on, and frees the place. NULL is fine. `wake` may still be running on another thread.
+ * Leaves the line, lets the next one try, and frees the place. NULL is fine. `wake` may still be running on another thread.
  * Threads: any, but not inside `wake`.
  */
 void syncguard_waiter_free(struct syncguard_waiter *waiter);

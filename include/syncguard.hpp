@@ -5,7 +5,7 @@
 //   syncguard::guard guard = client.lock("invoice:42");
 //   write_with(guard.fence());                                  // released when guard goes out of scope
 //
-//   if (auto guard = client.try_lock("nightly")) { ... }        // empty: somebody else holds it
+//   if (auto guard = client.try_lock("nightly")) { ... }        // empty: another holder has it
 //
 //   syncguard::mutex nightly(client, "nightly");                // for std::unique_lock, std::scoped_lock
 //   std::unique_lock lock(nightly, std::chrono::seconds(10));
@@ -77,7 +77,7 @@ class timeout : public error {
   using error::error;
 };
 
-/// Somebody else held the lock to the end of the wait.
+/// Another holder had the lock to the end of the wait.
 class acquisition_timeout : public timeout {
  public:
   using timeout::timeout;
@@ -123,7 +123,7 @@ class lost : public error {
   loss_reason reason_;
 };
 
-/// A release that failed where nobody was there to be told. Key and lock id are raw; all of it is valid only during the call.
+/// A release that failed and that no call could report. Key and lock id are raw; all of it is valid only during the call.
 struct release_error {
   const error& why;
   std::string_view key;
@@ -442,7 +442,7 @@ class client {
     outcome.check(code);
   }
 
-  /// Throws whatever would keep locks from working. What is not safe, but works, has been told to `on_warning`, or to stderr,
+  /// Throws what would keep locks from working. What is not safe, but works, has gone to `on_warning`, or to stderr,
   /// when it returns; a hook that hangs delays it by the operation timeout at the most.
   check_report check(const cancel_token* cancel = nullptr) const {
     check_report report{};
@@ -462,7 +462,7 @@ class client {
     return purged;
   }
 
-  /// Waits for the lock as the options say, by default up to 5 s. Throws `acquisition_timeout` if somebody else held it to the end.
+  /// Waits for the lock as the options say, by default up to 5 s. Throws `acquisition_timeout` if another holder had it to the end.
   guard lock(std::string_view key, const lock_options& options = {}) const {
     ::syncguard_guard* handle = nullptr;
     detail::outcome outcome;
@@ -472,7 +472,7 @@ class client {
     return guard(handle);
   }
 
-  /// One attempt; empty if somebody else holds it.
+  /// One attempt; empty if another holder has it.
   [[nodiscard]] std::optional<guard> try_lock(std::string_view key, const lock_options& options = {}) const {
     ::syncguard_guard* handle = nullptr;
     detail::outcome outcome;
@@ -486,7 +486,7 @@ class client {
 
   // The five verbs: one attempt and one round trip each, nothing is renewed or undone.
 
-  /// Empty if somebody else holds it. After trouble the lock may be there until its ttl has passed; `lock` and `try_lock` take
+  /// Empty if another holder has it. After trouble the lock may be there until its ttl has passed; `lock` and `try_lock` take
   /// back what they may have left.
   template <class Rep, class Period>
   [[nodiscard]] std::optional<acquired> acquire(std::string_view key, const std::chrono::duration<Rep, Period>& ttl,
@@ -532,7 +532,7 @@ class client {
     return out;
   }
 
-  // Diagnostics; never a guard before a mutation.
+  // Diagnostics: do not decide by them before a write.
 
   std::optional<lock_info> lookup_by_key(std::string_view key, const cancel_token* cancel = nullptr) const {
     return look<lock_info>(::syncguard_lookup_by_key, key, cancel);

@@ -34,7 +34,7 @@ int main(int argc, char **argv) {
   }
   printf("locked with fence %s\n", syncguard_guard_fence(guard));
 
-  /* Somebody else's attempt. Contention is an answer, not an error. */
+  /* An attempt by another caller. Contention is an answer, not an error. */
   switch (syncguard_try_lock(client, "invoice:42", SYNCGUARD_NUL, NULL, &second, &err)) {
     case SYNCGUARD_STATUS_OK:
       printf("the lock was lost meanwhile\n");

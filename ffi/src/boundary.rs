@@ -1,7 +1,7 @@
-//! Every hazard of the C ABI in one room: panics, NULL, pointer and length, structs that grow, handles, callbacks.
+//! Every hazard of the C ABI in one module: panics, NULL, pointer and length, structs that grow, handles, callbacks.
 //!
-//! The helpers here dereference what C passed and are not `unsafe fn` themselves: they are methods of [`Call`], which exists
-//! only inside an exported (`unsafe extern "C"`) function, whose caller has promised what the header asks for.
+//! The helpers here dereference what C passed and are not `unsafe fn` themselves: they are methods of [`ExportedCall`], which
+//! exists only inside an exported (`unsafe extern "C"`) function, whose caller has promised what the header asks for.
 
 #[path = "boundary/callbacks.rs"]
 mod callbacks;
@@ -17,54 +17,53 @@ use std::path::Path;
 use rust_syncguard::{ErrorCode, LockError};
 
 pub(crate) use callbacks::UserData;
-pub(crate) use handle::{Handle, Opaque, dispose, give};
+pub(crate) use handle::{Handle, Opaque, free_handle, give};
 
-use crate::error::{Report, syncguard_error};
+use crate::error::{ErrorBody, syncguard_error};
 use crate::status::syncguard_status;
 
 /// Larger than any option struct will ever be: a `struct_size` over this is garbage, and what lies there is not looked at.
 const MAX_STRUCT: usize = 4096;
 
-/// The promise of whoever called an exported function. Nothing borrowed through it outlives the call.
-pub(crate) struct Call(());
+/// A call of an exported function, with the promise of its caller. Nothing borrowed through it outlives the call.
+pub(crate) struct ExportedCall(());
 
 /// The body of every exported function that answers a status. A panic ends here; an error is given to the caller if it asked
 /// for it.
 pub(crate) fn boundary(
     err: *mut *mut syncguard_error,
-    body: impl FnOnce(&Call) -> Result<syncguard_status, LockError>,
+    body: impl FnOnce(&ExportedCall) -> Result<syncguard_status, LockError>,
 ) -> syncguard_status {
-    let report = match catch_unwind(AssertUnwindSafe(|| body(&Call(())))) {
+    let error = match catch_panic(body) {
         Ok(Ok(status)) => return status,
-        Ok(Err(error)) => Report::new(&error),
-        Err(payload) => {
-            // A literal cannot hold a key or a password; a formatted text could.
-            let report = Report::panicked(payload.downcast_ref::<&'static str>().copied());
-            // The payload's own drop might panic again.
-            std::mem::forget(payload);
-            report
-        }
+        Ok(Err(error)) => ErrorBody::new(&error),
+        Err(message) => ErrorBody::panicked(message),
     };
-    let status = report.status();
+    let status = error.status();
     if !err.is_null() {
         // SAFETY: the header asks for a pointer to a writable `syncguard_error *`; it need not be initialised.
-        unsafe { err.write(give(report)) };
+        unsafe { err.write(give(error)) };
     }
     status
 }
 
 /// The body of every other exported function: `fallback` if it panics.
-pub(crate) fn quietly<R>(fallback: R, body: impl FnOnce(&Call) -> R) -> R {
-    match catch_unwind(AssertUnwindSafe(|| body(&Call(())))) {
-        Ok(answer) => answer,
-        Err(payload) => {
-            std::mem::forget(payload);
-            fallback
-        }
-    }
+pub(crate) fn quietly<R>(fallback: R, body: impl FnOnce(&ExportedCall) -> R) -> R {
+    catch_panic(body).unwrap_or(fallback)
 }
 
-impl Call {
+/// Runs the body of an exported function. The error is the message of a panic, if that is a literal: a literal cannot hold a key
+/// or a password, a formatted text could.
+fn catch_panic<R>(body: impl FnOnce(&ExportedCall) -> R) -> Result<R, Option<&'static str>> {
+    catch_unwind(AssertUnwindSafe(|| body(&ExportedCall(())))).map_err(|payload| {
+        let message = payload.downcast_ref::<&'static str>().copied();
+        // The payload's own drop might panic again.
+        std::mem::forget(payload);
+        message
+    })
+}
+
+impl ExportedCall {
     /// A text given by pointer and length; the length `SIZE_MAX` means up to the NUL.
     pub(crate) fn text(
         &self,
@@ -81,8 +80,8 @@ impl Call {
         } else if isize::try_from(len).is_err() {
             return Err(invalid(format!("the length of {name} is over PTRDIFF_MAX")));
         } else {
-            // SAFETY: not NULL, no longer than an object can be; the header asks for `len` readable bytes that nobody
-            // changes during the call.
+            // SAFETY: not NULL, no longer than an object can be; the header asks for `len` readable bytes that do
+            // not change during the call.
             unsafe { std::slice::from_raw_parts(text.cast::<u8>(), len) }
         };
         utf8(name, bytes)
@@ -110,7 +109,7 @@ impl Call {
         Some(unsafe { CStr::from_ptr(text) }.to_bytes())
     }
 
-    /// A handle that must be there. It lives as long as the answer, whoever frees it meanwhile.
+    /// A handle that must be there. It lives as long as the answer, also if another thread frees it meanwhile.
     pub(crate) fn handle<T: Opaque>(&self, handle: *const T) -> Result<Handle<T>, LockError> {
         self.maybe(handle)?.ok_or_else(|| null(T::NAME))
     }
@@ -140,14 +139,17 @@ impl Call {
     }
 
     /// Where a new handle goes. NULL from now on, until [`Out::set`].
-    pub(crate) fn slot<T: Opaque>(&self, out: *mut *mut T) -> Result<Out<'_, *mut T>, LockError> {
+    pub(crate) fn handle_out<T: Opaque>(
+        &self,
+        out: *mut *mut T,
+    ) -> Result<Out<'_, *mut T>, LockError> {
         let out = self.out("out", out)?;
         out.set(std::ptr::null_mut());
         Ok(out)
     }
 
-    /// Copies a struct that begins with its size. All zero where it is NULL or cannot be read, which the second answer tells
-    /// apart: what a caller of a readable but refused struct handed over must still be taken care of.
+    /// Copies a struct that begins with its size. The copy is all zero if the struct is NULL or cannot be read. The second answer
+    /// says whether it is accepted: a struct that can be read but is refused may still hand over user data.
     pub(crate) fn copy<T: SizeFirst>(&self, options: *const T) -> (T, Result<(), LockError>) {
         let mut copy = MaybeUninit::<T>::zeroed();
         let mut readable = Ok(());
@@ -198,15 +200,15 @@ impl Call {
     }
 }
 
-/// A checked place of the caller's.
+/// A checked pointer of the caller's, to write an answer to.
 pub(crate) struct Out<'a, T> {
     to: *mut T,
-    _call: &'a Call,
+    _call: &'a ExportedCall,
 }
 
 impl<T> Out<'_, T> {
     pub(crate) fn set(&self, value: T) {
-        // SAFETY: not NULL; the header asks for room for a `T`. What was there before is not read or dropped.
+        // SAFETY: not NULL; the header asks for space for a `T`. What was there before is not read or dropped.
         unsafe { self.to.write(value) };
     }
 }
@@ -233,13 +235,13 @@ pub(crate) unsafe trait SizeFirst: Copy {
     }
 }
 
-/// A text for C. What cannot stand in one is replaced.
+/// A text for C. A NUL in it is replaced.
 pub(crate) fn c_string(text: &str) -> CString {
     CString::new(text.replace('\0', "\u{fffd}")).unwrap_or_default()
 }
 
 /// A text in a C array, cut to fit, always ended by a NUL.
-pub(crate) fn fixed<const N: usize>(text: &str) -> [c_char; N] {
+pub(crate) fn c_array<const N: usize>(text: &str) -> [c_char; N] {
     let mut array = [0; N];
     for (to, from) in array.iter_mut().zip(text.bytes().take(N.saturating_sub(1))) {
         *to = from as c_char;

@@ -1,11 +1,11 @@
-//! `syncguard_cancel`: ends calls from another thread.
+//! `syncguard_cancel`: ends calls from another thread, and bounds them. Uses `boundary` and the Rust API.
 
 use std::ptr::null_mut;
 use std::time::{Duration, Instant};
 
 use rust_syncguard::{CancelToken, LockError, LockOptions};
 
-use crate::boundary::{Call, Opaque, dispose, give, quietly};
+use crate::boundary::{ExportedCall, Opaque, free_handle, give, quietly};
 
 /// Ends calls from another thread: a wait at once, a request in flight as soon as its socket notices. Sticky: once triggered,
 /// every call given it answers ABORTED. Make a new one for the next piece of work.
@@ -17,7 +17,7 @@ pub struct syncguard_cancel {
 }
 
 impl Opaque for syncguard_cancel {
-    type Body = CancelHandle;
+    type Body = CancelBody;
     const NAME: &'static str = "cancel";
     const TAG: u64 = 0x5347_6361_6e63_6501;
 }
@@ -25,17 +25,17 @@ impl Opaque for syncguard_cancel {
 /// What a `syncguard_cancel` is: a token, and the deadline of the calls that it is given to. A C function has one argument for
 /// both.
 #[derive(Clone)]
-pub(crate) struct CancelHandle {
+pub(crate) struct CancelBody {
     token: CancelToken,
     deadline: Option<Instant>,
 }
 
 /// The bounds that a C caller set for a call.
-pub(crate) struct Bounds {
-    given: Option<CancelHandle>,
+pub(crate) struct CallBounds {
+    given: Option<CancelBody>,
 }
 
-impl Bounds {
+impl CallBounds {
     /// For a call of the client or of a guard.
     pub(crate) fn call(&self) -> rust_syncguard::Call<'_> {
         let call = rust_syncguard::Call::new();
@@ -63,19 +63,22 @@ impl Bounds {
 }
 
 /// Reads the argument `cancel` of a call; NULL sets no bounds. The handle is shared, so it may be freed meanwhile.
-pub(crate) fn bounds(call: &Call, cancel: *const syncguard_cancel) -> Result<Bounds, LockError> {
+pub(crate) fn bounds(
+    call: &ExportedCall,
+    cancel: *const syncguard_cancel,
+) -> Result<CallBounds, LockError> {
     let given = call.maybe(cancel)?.map(|handle| handle.clone());
-    Ok(Bounds { given })
+    Ok(CallBounds { given })
 }
 
 fn new_handle(deadline: Option<Instant>) -> *mut syncguard_cancel {
     let token = CancelToken::new();
-    give(CancelHandle { token, deadline })
+    give(CancelBody { token, deadline })
 }
 
 /// Makes a token that is not triggered.
 ///
-/// @return a token that belongs to the caller, who frees it with `syncguard_cancel_free`. NULL only after a bug of the library.
+/// @return a token that belongs to the caller and is freed with `syncguard_cancel_free`. NULL only after a bug of the library.
 /// Threads: any. No I/O.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn syncguard_cancel_new() -> *mut syncguard_cancel {
@@ -83,8 +86,7 @@ pub unsafe extern "C" fn syncguard_cancel_new() -> *mut syncguard_cancel {
 }
 
 /// Makes a token that also bounds the calls it is given to: each ends `timeout_ms` from now at the latest, with NETWORK_TIMEOUT. The
-/// waits of `syncguard_lock` end by then too. For callers that have less time than their operation timeout, such as one that
-/// waits by itself and must be done.
+/// waits of `syncguard_lock` end by then too. For callers that have less time than their operation timeout.
 ///
 /// @param timeout_ms  milliseconds from now; below zero is taken for zero.
 /// @return as for `syncguard_cancel_new`.
@@ -109,9 +111,9 @@ pub unsafe extern "C" fn syncguard_cancel_trigger(cancel: *mut syncguard_cancel)
     });
 }
 
-/// Frees a token. NULL is fine. A call that was given it keeps it alive inside, but nobody can trigger it any more.
+/// Frees a token. NULL is fine. A call that was given it keeps it alive inside, but it can no longer be triggered.
 /// Threads: any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn syncguard_cancel_free(cancel: *mut syncguard_cancel) {
-    dispose(cancel);
+    free_handle(cancel);
 }

@@ -1,4 +1,4 @@
-//! `syncguard_client`: a store of locks, opened.
+//! `syncguard_client`: opens a store, and the functions that concern the store as a whole. Uses `boundary`, `options` and `cancel`.
 
 use std::ffi::{CString, c_char};
 use std::ptr::null;
@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use rust_syncguard::{Backend, Client};
 
-use crate::boundary::{Opaque, UserData, boundary, c_string, dispose, give, quietly};
+use crate::boundary::{Opaque, UserData, boundary, c_string, free_handle, give, quietly};
 use crate::cancel::{bounds, syncguard_cancel};
 use crate::error::syncguard_error;
-use crate::options::{Adopted, syncguard_client_options};
+use crate::options::{AdoptedOptions, syncguard_client_options};
 use crate::status::{OK, syncguard_status};
 
 /// A store of locks, opened. One for a whole program is right: it pools its connections.
@@ -19,13 +19,13 @@ pub struct syncguard_client {
 }
 
 impl Opaque for syncguard_client {
-    type Body = Opened;
+    type Body = ClientBody;
     const NAME: &'static str = "client";
     const TAG: u64 = 0x5347_636c_6965_6e01;
 }
 
 /// The body of a `syncguard_client`.
-pub(crate) struct Opened {
+pub(crate) struct ClientBody {
     pub(crate) client: Client,
     backend: CString,
     /// Kept until the client goes, also if no callback uses it.
@@ -57,13 +57,13 @@ pub unsafe extern "C" fn syncguard_client_open(
     err: *mut *mut syncguard_error,
 ) -> syncguard_status {
     boundary(err, |call| {
-        let out = call.slot(out);
-        let adopted = Adopted::client(call, options);
+        let out = call.handle_out(out);
+        let adopted = AdoptedOptions::client(call, options);
         let out = out?;
         let (options, user) = adopted.options(call)?;
         let client = Client::open_with(call.text("url", url, url_len)?, &options)?;
         let backend = c_string(client.capabilities().backend);
-        out.set(give(Opened {
+        out.set(give(ClientBody {
             client,
             backend,
             _user: user,
@@ -78,7 +78,7 @@ pub unsafe extern "C" fn syncguard_client_open(
 /// @param err     NULL, or gets an error below zero.
 /// @return OK, at once where there is no schema; INVALID_ARGUMENT for NULL, or a store that holds something else under our
 /// names; AUTH_FAILED without the right to create; SERVICE_UNAVAILABLE, RATE_LIMITED, NETWORK_TIMEOUT, ABORTED, INTERNAL as
-/// said of them.
+/// `syncguard_status` says.
 /// Threads: any. Blocks up to the operation timeout.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn syncguard_client_setup_schema(
@@ -87,21 +87,21 @@ pub unsafe extern "C" fn syncguard_client_setup_schema(
     err: *mut *mut syncguard_error,
 ) -> syncguard_status {
     boundary(err, |call| {
-        let opened = call.handle(client)?;
+        let body = call.handle(client)?;
         let bounds = bounds(call, cancel)?;
-        Backend::setup_schema(&opened.client, &bounds.call())?;
+        Backend::setup_schema(&body.client, &bounds.call())?;
         Ok(OK)
     })
 }
 
-/// Looks whether the store is reachable, allowed, set up and safely configured. What is not safe, but works, goes to the
+/// Checks whether the store is reachable, allowed, set up and safely configured. What is not safe, but works, goes to the
 /// client's `on_warning`, or to stderr; that has returned, or the lines are written, when this returns. A hook that hangs delays
 /// this call by the operation timeout at the most.
 ///
 /// @param cancel  NULL, or ends the call.
 /// @param err     NULL, or gets an error below zero.
 /// @return OK if locks will work; INVALID_ARGUMENT for NULL, a missing schema or a wrong one, with what to do; AUTH_FAILED,
-/// SERVICE_UNAVAILABLE, RATE_LIMITED, NETWORK_TIMEOUT, ABORTED, INTERNAL as said of them.
+/// SERVICE_UNAVAILABLE, RATE_LIMITED, NETWORK_TIMEOUT, ABORTED, INTERNAL as `syncguard_status` says.
 /// Threads: any. Blocks up to the operation timeout.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn syncguard_client_check(
@@ -110,9 +110,9 @@ pub unsafe extern "C" fn syncguard_client_check(
     err: *mut *mut syncguard_error,
 ) -> syncguard_status {
     boundary(err, |call| {
-        let opened = call.handle(client)?;
+        let body = call.handle(client)?;
         let bounds = bounds(call, cancel)?;
-        opened.client.check_with(&bounds.call())?;
+        body.client.check_with(&bounds.call())?;
         Ok(OK)
     })
 }
@@ -135,11 +135,11 @@ pub unsafe extern "C" fn syncguard_client_check_report(
     err: *mut *mut syncguard_error,
 ) -> syncguard_status {
     boundary(err, |call| {
-        let opened = call.handle(client)?;
+        let body = call.handle(client)?;
         let warnings = call.out("warnings", warnings)?;
         let undelivered = call.out("undelivered", undelivered)?;
         let bounds = bounds(call, cancel)?;
-        let checked = opened.client.check_with(&bounds.call())?;
+        let checked = body.client.check_with(&bounds.call())?;
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         warnings.set(count(checked.warnings.len()));
         undelivered.set(count(checked.undelivered));
@@ -154,7 +154,7 @@ pub unsafe extern "C" fn syncguard_client_check_report(
 /// @param purged  gets how many were removed; written if OK.
 /// @param err     NULL, or gets an error below zero.
 /// @return OK; INVALID_ARGUMENT for NULL; AUTH_FAILED, SERVICE_UNAVAILABLE, RATE_LIMITED, NETWORK_TIMEOUT, ABORTED, INTERNAL as
-/// said of them.
+/// `syncguard_status` says.
 /// Threads: any. Blocks up to the operation timeout.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn syncguard_client_purge_expired(
@@ -165,10 +165,10 @@ pub unsafe extern "C" fn syncguard_client_purge_expired(
     err: *mut *mut syncguard_error,
 ) -> syncguard_status {
     boundary(err, |call| {
-        let opened = call.handle(client)?;
+        let body = call.handle(client)?;
         let out = call.out("purged", purged)?;
         let bounds = bounds(call, cancel)?;
-        out.set(opened.client.purge_expired(limit, &bounds.call())?);
+        out.set(body.client.purge_expired(limit, &bounds.call())?);
         Ok(OK)
     })
 }
@@ -192,18 +192,18 @@ pub unsafe extern "C" fn syncguard_client_backend(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn syncguard_client_stop_renewing(client: *mut syncguard_client) {
     quietly((), |call| {
-        if let Ok(opened) = call.handle(client) {
-            opened.client.stop_renewing();
+        if let Ok(body) = call.handle(client) {
+            body.client.stop_renewing();
         }
     });
 }
 
 /// Frees a client. NULL is fine. Live guards keep what they need, so the order does not matter; a call of another thread that
-/// is inside ends as if nothing had happened.
+/// uses it ends as if nothing had happened.
 /// With the last client and guard of a process the library's threads end: that free waits for them, at most a second if a
 /// callback of yours is running, and not at all inside a callback or in a forked child.
 /// Threads: any, also inside a callback.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn syncguard_client_free(client: *mut syncguard_client) {
-    dispose(client);
+    free_handle(client);
 }

@@ -1,15 +1,15 @@
-//! `syncguard_error`: what went wrong.
+//! `syncguard_error`: what went wrong, in detail, and why a lock was lost. Uses `boundary` and `status`.
 
 use std::ffi::{CString, c_char};
 use std::ptr::null;
 
 use rust_syncguard::{LockError, LossReason};
 
-use crate::boundary::{Opaque, c_string, dispose, quietly};
+use crate::boundary::{Opaque, c_string, free_handle, quietly};
 use crate::status::{INVALID_ARGUMENT, PANIC, syncguard_status};
 
 /// What went wrong, in detail. Written to the `err` argument of a call only if that is not NULL and the call returns a status
-/// below zero; it then belongs to the caller, who frees it with `syncguard_error_free`. What was in `*err` before is
+/// below zero; it then belongs to the caller and is freed with `syncguard_error_free`. What was in `*err` before is
 /// overwritten, not freed.
 /// An error given to a callback is borrowed: it ends with the callback and must not be freed.
 /// It never holds a password, a raw key, a raw lock id or the user part of a URL, so it may be logged.
@@ -19,13 +19,13 @@ pub struct syncguard_error {
 }
 
 impl Opaque for syncguard_error {
-    type Body = Report;
+    type Body = ErrorBody;
     const NAME: &'static str = "error";
     const TAG: u64 = 0x5347_6572_726f_7201;
 }
 
 /// The body of a `syncguard_error`.
-pub(crate) struct Report {
+pub(crate) struct ErrorBody {
     status: syncguard_status,
     message: CString,
     key_hash: Option<CString>,
@@ -46,7 +46,7 @@ pub enum syncguard_loss_reason {
     SYNCGUARD_LOSS_MAX_HOLD = 2,
     /// The guard has no heartbeat, and its lease was not extended in time.
     SYNCGUARD_LOSS_NOT_RENEWED = 3,
-    /// The store no longer has the lock: somebody else released it, an operator deleted it, or the store lost it.
+    /// The store no longer has the lock: another process released it, an operator deleted it, or the store lost it.
     SYNCGUARD_LOSS_REMOVED = 4,
     /// The heartbeat broke down: a bug.
     SYNCGUARD_LOSS_HEARTBEAT_FAILED = 5,
@@ -73,7 +73,7 @@ impl From<Option<LossReason>> for syncguard_loss_reason {
     }
 }
 
-impl Report {
+impl ErrorBody {
     pub(crate) fn new(error: &LockError) -> Self {
         Self {
             status: error.code().into(),
@@ -156,5 +156,5 @@ pub unsafe extern "C" fn syncguard_error_loss_reason(
 /// Threads: any. No I/O.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn syncguard_error_free(err: *mut syncguard_error) {
-    dispose(err);
+    free_handle(err);
 }

@@ -1,4 +1,4 @@
-//! `syncguard_guard`: a lock that is held.
+//! `syncguard_guard`: a lock that is held, and the functions that take one. Uses `boundary`, `options` and `cancel`.
 
 use std::ffi::{CString, c_char, c_int};
 use std::os::fd::AsRawFd;
@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use rust_syncguard::{Guard, LockError};
 
-use crate::boundary::{Call, Opaque, UserData, boundary, c_string, give, quietly};
+use crate::boundary::{ExportedCall, Opaque, UserData, boundary, c_string, give, quietly};
 use crate::cancel::{bounds, syncguard_cancel};
 use crate::client::syncguard_client;
 use crate::error::syncguard_loss_reason::SYNCGUARD_LOSS_NONE;
 use crate::error::{syncguard_error, syncguard_loss_reason};
-use crate::options::{Adopted, millis, syncguard_lock_options};
+use crate::options::{AdoptedOptions, millis, syncguard_lock_options};
 use crate::status::{ABSENT, LOCKED, OK, syncguard_status};
 
 /// A lock that is held: renewed in the background, released when freed.
@@ -24,13 +24,13 @@ pub struct syncguard_guard {
 }
 
 impl Opaque for syncguard_guard {
-    type Body = Held;
+    type Body = GuardBody;
     const NAME: &'static str = "guard";
     const TAG: u64 = 0x5347_6775_6172_6401;
 }
 
 /// The body of a `syncguard_guard`.
-pub(crate) struct Held {
+pub(crate) struct GuardBody {
     guard: Guard,
     key: CString,
     lock_id: CString,
@@ -39,7 +39,7 @@ pub(crate) struct Held {
     _user: Arc<UserData>,
 }
 
-impl Held {
+impl GuardBody {
     pub(crate) fn new(guard: Guard, user: Arc<UserData>) -> Self {
         Self {
             key: c_string(guard.key()),
@@ -59,10 +59,10 @@ impl Held {
 /// @param options  NULL for all defaults: ttl 30 s, wait up to 5 s and ten retries, renewal every 10 s.
 /// @param out      gets the guard, which belongs to the caller and is freed with `syncguard_guard_free`; NULL unless OK.
 /// @param err      NULL, or gets an error below zero.
-/// @return OK, it is held; ACQUISITION_TIMEOUT, somebody else held it to the end; ABORTED, the token was triggered;
+/// @return OK, it is held; ACQUISITION_TIMEOUT, another holder had it to the end; ABORTED, the token was triggered;
 /// INVALID_ARGUMENT for NULL, a bad key or a bad option; AUTH_FAILED at once; SERVICE_UNAVAILABLE, RATE_LIMITED and
-/// NETWORK_TIMEOUT if the trouble outlasted the wait; INTERNAL as said of it. What an attempt of unknown outcome may have left is
-/// taken back in the background. Whatever the status, the options' `user_data` is the library's from now on, if the struct had a
+/// NETWORK_TIMEOUT if the trouble outlasted the wait; INTERNAL as `syncguard_status` says. What an attempt of unknown outcome may
+/// have left is taken back in the background. Whatever the status, the options' `user_data` is the library's from now on, if the struct had a
 /// valid size.
 /// Threads: any. Blocks up to the larger of the acquire timeout and the operation timeout.
 #[unsafe(no_mangle)]
@@ -75,13 +75,13 @@ pub unsafe extern "C" fn syncguard_lock(
     err: *mut *mut syncguard_error,
 ) -> syncguard_status {
     boundary(err, |call| {
-        let out = call.slot(out);
-        let adopted = Adopted::lock(call, options);
-        let (out, opened) = (out?, call.handle(client)?);
+        let out = call.handle_out(out);
+        let adopted = AdoptedOptions::lock(call, options);
+        let (out, body) = (out?, call.handle(client)?);
         let key = call.text("key", key, key_len)?;
         let (options, user) = adopted.options(call)?;
-        let guard = opened.client.lock_with(key, &options)?;
-        out.set(give(Held::new(guard, user)));
+        let guard = body.client.lock_with(key, &options)?;
+        out.set(give(GuardBody::new(guard, user)));
         Ok(OK)
     })
 }
@@ -93,7 +93,7 @@ pub unsafe extern "C" fn syncguard_lock(
 /// @param options  NULL for all defaults.
 /// @param out      gets the guard, which belongs to the caller and is freed with `syncguard_guard_free`; NULL unless OK.
 /// @param err      NULL, or gets an error below zero.
-/// @return OK, it is held; LOCKED, somebody else holds it, in this process or another; below zero as for `syncguard_lock`, but
+/// @return OK, it is held; LOCKED, another holder has it, in this process or another; below zero as for `syncguard_lock`, but
 /// never ACQUISITION_TIMEOUT. The options' `user_data` as there.
 /// Threads: any. Blocks up to the operation timeout.
 #[unsafe(no_mangle)]
@@ -106,15 +106,15 @@ pub unsafe extern "C" fn syncguard_try_lock(
     err: *mut *mut syncguard_error,
 ) -> syncguard_status {
     boundary(err, |call| {
-        let out = call.slot(out);
-        let adopted = Adopted::lock(call, options);
-        let (out, opened) = (out?, call.handle(client)?);
+        let out = call.handle_out(out);
+        let adopted = AdoptedOptions::lock(call, options);
+        let (out, body) = (out?, call.handle(client)?);
         let key = call.text("key", key, key_len)?;
         let (options, user) = adopted.options(call)?;
-        let Some(guard) = opened.client.try_lock_with(key, &options)? else {
+        let Some(guard) = body.client.try_lock_with(key, &options)? else {
             return Ok(LOCKED);
         };
-        out.set(give(Held::new(guard, user)));
+        out.set(give(GuardBody::new(guard, user)));
         Ok(OK)
     })
 }
@@ -125,16 +125,16 @@ pub unsafe extern "C" fn syncguard_try_lock(
 /// Threads: any. No I/O.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn syncguard_guard_key(guard: *const syncguard_guard) -> *const c_char {
-    text(guard, |held| &held.key)
+    guard_text(guard, |held| &held.key)
 }
 
-/// The id of this grant, 22 characters. Who knows it can release or extend the lock, from any process or language.
+/// The id of this grant, 22 characters. Any process, in any language, that knows it can release or extend the lock.
 ///
 /// @return a text that belongs to the guard and lives until it is freed; NULL for NULL.
 /// Threads: any. No I/O.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn syncguard_guard_lock_id(guard: *const syncguard_guard) -> *const c_char {
-    text(guard, |held| &held.lock_id)
+    guard_text(guard, |held| &held.lock_id)
 }
 
 /// The fencing token, 15 digits: larger, as a number and as a text, than that of every earlier grant of this key.
@@ -143,7 +143,7 @@ pub unsafe extern "C" fn syncguard_guard_lock_id(guard: *const syncguard_guard) 
 /// Threads: any. No I/O.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn syncguard_guard_fence(guard: *const syncguard_guard) -> *const c_char {
-    text(guard, |held| &held.fence)
+    guard_text(guard, |held| &held.fence)
 }
 
 /// The fencing token as a number, from 1 to 999999999999999: it fits a BIGINT.
@@ -246,8 +246,8 @@ pub unsafe extern "C" fn syncguard_guard_wait_lost(
 /// @param cancel  NULL, or ends the call.
 /// @param err     NULL, or gets an error below zero.
 /// @return OK, still held; ABSENT, it was lost or released, also in the middle of this call, which needs no I/O once known;
-/// INVALID_ARGUMENT for NULL or a bad ttl; below zero as said of each, after which the lease counts as the shorter of what it was
-/// and what was asked for.
+/// INVALID_ARGUMENT for NULL or a bad ttl; below zero as `syncguard_status` says, after which the lease counts as the shorter of
+/// what it was and what was asked for.
 /// Threads: any. Waits for a renewal under way; blocks up to the operation timeout.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn syncguard_guard_extend(
@@ -269,7 +269,7 @@ pub unsafe extern "C" fn syncguard_guard_extend(
 ///
 /// @param cancel  NULL, or ends the call.
 /// @param err     NULL, or gets an error below zero.
-/// @return OK, this call removed the lock; ABSENT, it was gone already; INVALID_ARGUMENT for NULL; below zero as said of each:
+/// @return OK, this call removed the lock; ABSENT, it was gone already; INVALID_ARGUMENT for NULL; below zero as `syncguard_status` says:
 /// the lock may then be held until its ttl has passed.
 /// Threads: any, also inside the guard's own callback; otherwise it waits, up to a second, for one that runs. Blocks up to the
 /// operation timeout.
@@ -287,7 +287,7 @@ pub unsafe extern "C" fn syncguard_guard_release(
 }
 
 /// Frees a guard, and releases the lock if that was not done. NULL is fine. Never fails: trouble goes to `on_release_error`.
-/// A call of another thread that is inside ends safely; one that waits for the loss returns false. In a forked child nothing is
+/// A call of another thread that uses it ends safely; one that waits for the loss returns false. In a forked child nothing is
 /// sent and the lock stays the parent's.
 /// Threads: any, also inside the guard's own callback. Blocks up to the dispose timeout.
 #[unsafe(no_mangle)]
@@ -295,15 +295,18 @@ pub unsafe extern "C" fn syncguard_guard_free(guard: *mut syncguard_guard) {
     quietly((), |call| {
         let Some(held) = call.take(guard) else { return };
         if held.is_shared() {
-            // A call is inside and would put the release off for as long as it stays. What fails here is tried once more, and
-            // reported, when the last one leaves.
+            // A call of another thread uses the guard and would delay the release until its end. A release that fails here is tried once
+            // more, and reported, when the last such call ends.
             held.guard.dispose();
         }
     });
 }
 
-fn text(guard: *const syncguard_guard, get: impl FnOnce(&Held) -> &CString) -> *const c_char {
-    quietly(null(), |call: &Call| {
+fn guard_text(
+    guard: *const syncguard_guard,
+    get: impl FnOnce(&GuardBody) -> &CString,
+) -> *const c_char {
+    quietly(null(), |call: &ExportedCall| {
         let held: Result<_, LockError> = call.handle(guard);
         held.map_or(null(), |held| get(&held).as_ptr())
     })

@@ -1,4 +1,4 @@
-//! Pure helpers: no handle, no I/O.
+//! Functions without a handle and without I/O: hashes, checks, defaults and delays. Uses `boundary`, `options` and the Rust API.
 
 use std::ffi::c_char;
 use std::time::Duration;
@@ -7,10 +7,11 @@ use rust_syncguard::{
     DEFAULT_ACQUIRE_TIMEOUT, DEFAULT_MAX_RETRIES, DEFAULT_RETRY_DELAY, DEFAULT_TTL, Fence, Key,
 };
 
-use crate::boundary::{boundary, fixed, quietly};
+use crate::boundary::{boundary, c_array, quietly};
 use crate::error::syncguard_error;
 use crate::options::{
-    SYNCGUARD_BACKOFF_EXPONENTIAL, SYNCGUARD_JITTER_EQUAL, pure, syncguard_lock_options,
+    SYNCGUARD_BACKOFF_EXPONENTIAL, SYNCGUARD_JITTER_EQUAL, plain_lock_options,
+    syncguard_lock_options,
 };
 use crate::status::{OK, syncguard_status};
 use crate::verbs::read_id;
@@ -34,7 +35,7 @@ pub unsafe extern "C" fn syncguard_hash_key(
     boundary(err, |call| {
         let out = call.out("out", out.cast::<[c_char; 25]>())?;
         let key = Key::new(call.text("key", key, key_len)?)?;
-        out.set(fixed(&key.hash()));
+        out.set(c_array(&key.hash()));
         Ok(OK)
     })
 }
@@ -146,7 +147,7 @@ pub unsafe extern "C" fn syncguard_retry_delay_ms(
             ms => Duration::from_millis(u64::try_from(ms).unwrap_or(0)),
         };
         let delay = readable
-            .and_then(|()| pure(&raw))
+            .and_then(|()| plain_lock_options(&raw))
             .and_then(|options| options.delay_after(attempt, remaining));
         match delay {
             Ok(Some(delay)) => {

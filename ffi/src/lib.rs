@@ -1,9 +1,9 @@
 //! The C ABI of syncguard. Its manual is the header, made from the comments here by cbindgen.
 //!
-//! `boundary` is the only room with raw pointers, `unsafe` blocks, struct copying and `catch_unwind`; every other file converts,
-//! calls the Rust API and converts back.
+//! `boundary` alone has raw pointers, `unsafe` blocks, struct copying and `catch_unwind`, and uses no other file but `error`, `status`
+//! and `telemetry`. Every other file has one C type or one group of functions: it converts, calls the public Rust API and converts back.
 #![allow(non_camel_case_types)]
-// What a caller must keep to stands in the header, for people who do not read Rust.
+// The header says what a caller must do, for readers who do not know Rust.
 #![allow(clippy::missing_safety_doc)]
 
 mod boundary;

@@ -1,4 +1,4 @@
-//! The two option structs: what C fills in becomes what Rust takes. Defaults are the Rust API's, not repeated here.
+//! The two option structs, and their conversion to the options of the Rust API, which has the defaults. Uses `boundary` and `cancel`.
 
 use std::ffi::{c_char, c_void};
 use std::mem::offset_of;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rust_syncguard::{Backoff, ClientOptions, IncludeRaw, Jitter, LockError, LockOptions};
 
-use crate::boundary::{Call, SizeFirst, UserData, invalid};
+use crate::boundary::{ExportedCall, SizeFirst, UserData, invalid};
 use crate::cancel::{bounds, syncguard_cancel};
 use crate::error::syncguard_error;
 use crate::telemetry::syncguard_event;
@@ -62,8 +62,8 @@ pub struct syncguard_client_options {
     pub cleanup_in_is_locked: i32,
     /// 1: events carry the raw key and lock id. Default 0.
     pub events_include_raw: i32,
-    /// Called when a release fails where nobody was there to be told: in `syncguard_guard_free` (`source` is "drop") or in the
-    /// undoing of a lock whose grant was never heard (`source` is "undo"). It may come after the guard is gone. The error and
+    /// Called when a release fails and no call can report it: in `syncguard_guard_free` (`source` is "drop") or in the
+    /// undoing of a lock whose grant never arrived (`source` is "undo"). It may come after the guard is gone. The error and
     /// the texts are borrowed for the call; `key` and `lock_id` are raw. Default: to stderr in debug builds or with
     /// SYNCGUARD_DEBUG=true in the environment, without key or id; silent otherwise.
     pub on_release_error: Option<
@@ -130,12 +130,12 @@ pub struct syncguard_lock_options {
     pub retry_delay_ms: u32,
     /// How the delay grows: one of the `SYNCGUARD_BACKOFF_` numbers.
     pub backoff: i32,
-    /// How the delay is blurred: one of the `SYNCGUARD_JITTER_` numbers.
+    /// How much of the delay is random: one of the `SYNCGUARD_JITTER_` numbers.
     pub jitter: i32,
     /// Ends the wait. Not kept by the guard. NULL for none.
     pub cancel: *mut syncguard_cancel,
     /// Called at most once, on a thread of the library, when the lock is lost; not once a release has begun. It may come before
-    /// `syncguard_lock` has returned. The error is borrowed for the call. It may take its time, use the client, and free the
+    /// `syncguard_lock` has returned. The error is borrowed for the call. It may block, use the client, and free the
     /// guard and the client.
     pub on_lost: Option<unsafe extern "C" fn(user_data: *mut c_void, why: *const syncguard_error)>,
     /// As in the client's options, for this guard. Default: the client's.
@@ -175,14 +175,14 @@ unsafe impl SizeFirst for syncguard_lock_options {
 }
 
 /// Options as they came, with the user's data taken over: that is done first, so that its finalizer runs whatever else is wrong.
-pub(crate) struct Adopted<T> {
+pub(crate) struct AdoptedOptions<T> {
     raw: T,
     readable: Result<(), LockError>,
     pub(crate) user: Arc<UserData>,
 }
 
-impl Adopted<syncguard_client_options> {
-    pub(crate) fn client(call: &Call, options: *const syncguard_client_options) -> Self {
+impl AdoptedOptions<syncguard_client_options> {
+    pub(crate) fn client(call: &ExportedCall, options: *const syncguard_client_options) -> Self {
         let (raw, readable) = call.copy(options);
         let user = UserData::adopt(raw.user_data, raw.user_data_free);
         Self {
@@ -192,7 +192,10 @@ impl Adopted<syncguard_client_options> {
         }
     }
 
-    pub(crate) fn options(self, call: &Call) -> Result<(ClientOptions, Arc<UserData>), LockError> {
+    pub(crate) fn options(
+        self,
+        call: &ExportedCall,
+    ) -> Result<(ClientOptions, Arc<UserData>), LockError> {
         let Self {
             raw,
             readable,
@@ -248,8 +251,8 @@ impl Adopted<syncguard_client_options> {
     }
 }
 
-impl Adopted<syncguard_lock_options> {
-    pub(crate) fn lock(call: &Call, options: *const syncguard_lock_options) -> Self {
+impl AdoptedOptions<syncguard_lock_options> {
+    pub(crate) fn lock(call: &ExportedCall, options: *const syncguard_lock_options) -> Self {
         let (raw, readable) = call.copy(options);
         let user = UserData::adopt(raw.user_data, raw.user_data_free);
         Self {
@@ -259,14 +262,17 @@ impl Adopted<syncguard_lock_options> {
         }
     }
 
-    pub(crate) fn options(self, call: &Call) -> Result<(LockOptions, Arc<UserData>), LockError> {
+    pub(crate) fn options(
+        self,
+        call: &ExportedCall,
+    ) -> Result<(LockOptions, Arc<UserData>), LockError> {
         let Self {
             raw,
             readable,
             user,
         } = self;
         readable?;
-        let mut options = pure(&raw)?;
+        let mut options = plain_lock_options(&raw)?;
         options = bounds(call, raw.cancel)?.set_on(options);
         if let Some(callback) = raw.on_lost {
             options = options.on_lost(user.lost(callback));
@@ -279,7 +285,7 @@ impl Adopted<syncguard_lock_options> {
 }
 
 /// The options without their handles, callbacks and data.
-pub(crate) fn pure(raw: &syncguard_lock_options) -> Result<LockOptions, LockError> {
+pub(crate) fn plain_lock_options(raw: &syncguard_lock_options) -> Result<LockOptions, LockError> {
     let mut options = LockOptions::new();
     match raw.ttl_ms {
         0 => {}

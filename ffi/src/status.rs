@@ -1,4 +1,4 @@
-//! `syncguard_status`: how a call went.
+//! `syncguard_status`: how a call went. Uses `boundary` and the error codes of the Rust API.
 
 use std::ffi::c_char;
 
@@ -6,7 +6,7 @@ use rust_syncguard::ErrorCode;
 
 use crate::boundary::quietly;
 
-/// How a call went. Zero and above are answers, below zero is trouble, and then there is a `syncguard_error` to be had.
+/// How a call went. Zero and above are answers, below zero is trouble, and then a call gives a `syncguard_error` if asked to.
 /// The numbers never change; later versions may add some, so a `switch` needs a `default`.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -14,7 +14,7 @@ use crate::boundary::quietly;
 pub enum syncguard_status {
     /// It did what was asked.
     SYNCGUARD_STATUS_OK = 0,
-    /// Somebody else holds the key. An answer, not trouble.
+    /// Another holder has the key. An answer, not trouble.
     SYNCGUARD_STATUS_LOCKED = 1,
     /// There is no such live lock: released, expired, or never there. An answer, not trouble.
     SYNCGUARD_STATUS_ABSENT = 2,
@@ -29,7 +29,7 @@ pub enum syncguard_status {
     SYNCGUARD_STATUS_RATE_LIMITED = -4,
     /// The operation's time was over. Whether it took effect is unknown. Trying again later may help.
     SYNCGUARD_STATUS_NETWORK_TIMEOUT = -5,
-    /// The whole wait of `syncguard_lock` was over and somebody else still held the key.
+    /// The whole wait of `syncguard_lock` was over and another holder still had the key.
     SYNCGUARD_STATUS_ACQUISITION_TIMEOUT = -6,
     /// The cancel token ended the call. Whether a request in flight took effect is unknown.
     SYNCGUARD_STATUS_ABORTED = -7,

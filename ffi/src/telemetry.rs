@@ -1,4 +1,4 @@
-//! `syncguard_event`: one operation and how it went.
+//! `syncguard_event`: one operation and how it went, for the `on_event` callback. Uses `boundary` and the events of the Rust API.
 
 use std::ffi::{CString, c_char};
 use std::ptr::null;
@@ -36,14 +36,14 @@ pub struct syncguard_event {
     pub lock_id_hash: *const c_char,
     /// The raw key, only with `events_include_raw`.
     pub key: *const c_char,
-    /// The raw lock id, only with `events_include_raw`. Who knows it can release the lock.
+    /// The raw lock id, only with `events_include_raw`. Any process that knows it can release the lock.
     pub lock_id: *const c_char,
     /// How long it took, in microseconds.
     pub duration_us: i64,
 }
 
 /// The texts an event borrows.
-pub(crate) struct Strings {
+pub(crate) struct EventTexts {
     reason: Option<CString>,
     key_hash: Option<CString>,
     lock_id_hash: Option<CString>,
@@ -51,7 +51,7 @@ pub(crate) struct Strings {
     lock_id: Option<CString>,
 }
 
-impl Strings {
+impl EventTexts {
     pub(crate) fn new(event: &LockEvent) -> Self {
         let text = |t: &Option<String>| t.as_deref().map(c_string);
         Self {

@@ -1,4 +1,4 @@
-//! The five verbs and the diagnostics: one attempt, one round trip each.
+//! The five verbs and the diagnostics: one attempt, one round trip each. Uses `boundary`, `cancel` and `client`.
 
 use std::ffi::c_char;
 
@@ -7,7 +7,7 @@ use rust_syncguard::{
     StoredLock, Ttl,
 };
 
-use crate::boundary::{Call, boundary, fixed};
+use crate::boundary::{ExportedCall, boundary, c_array};
 use crate::cancel::{bounds, syncguard_cancel};
 use crate::client::syncguard_client;
 use crate::error::syncguard_error;
@@ -40,7 +40,7 @@ pub struct syncguard_lock_info {
     pub acquired_at_ms: i64,
 }
 
-/// A live lock with its raw key and lock id: who has it can release the lock. Frozen: later versions do not change it.
+/// A live lock with its raw key and lock id, which are enough to release it. Frozen: later versions do not change it.
 #[repr(C)]
 pub struct syncguard_lock_info_raw {
     /// The part without secrets.
@@ -60,8 +60,8 @@ pub struct syncguard_lock_info_raw {
 /// @param out      gets the grant. Its `lock_id` is filled in before anything is sent: after a status below zero the lock may have
 ///                 been taken under it, and releasing it is safe. Untouched after INVALID_ARGUMENT for an argument.
 /// @param err      NULL, or gets an error below zero.
-/// @return OK; LOCKED, somebody else holds it; INVALID_ARGUMENT for NULL, a bad key or ttl; AUTH_FAILED, SERVICE_UNAVAILABLE,
-/// RATE_LIMITED, NETWORK_TIMEOUT, ABORTED, INTERNAL as said of them.
+/// @return OK; LOCKED, another holder has it; INVALID_ARGUMENT for NULL, a bad key or ttl; AUTH_FAILED, SERVICE_UNAVAILABLE,
+/// RATE_LIMITED, NETWORK_TIMEOUT, ABORTED, INTERNAL as `syncguard_status` says.
 /// Threads: any. Blocks up to the operation timeout.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn syncguard_acquire(
@@ -74,24 +74,24 @@ pub unsafe extern "C" fn syncguard_acquire(
     err: *mut *mut syncguard_error,
 ) -> syncguard_status {
     boundary(err, |call| {
-        let (opened, out) = (call.handle(client)?, call.out("out", out)?);
+        let (body, out) = (call.handle(client)?, call.out("out", out)?);
         let bounds = bounds(call, cancel)?;
         let key = read_key(call, key, key_len)?;
         let ttl = Ttl::new(millis("ttl_ms", ttl_ms)?).map_err(|e| e.for_key(&key))?;
         let lock_id = LockId::random()?;
         let mut answer = syncguard_acquired {
-            lock_id: fixed(lock_id.as_str()),
-            fence: fixed(""),
+            lock_id: c_array(lock_id.as_str()),
+            fence: c_array(""),
             expires_at_ms: 0,
         };
         out.set(syncguard_acquired { ..answer });
-        match opened
+        match body
             .client
             .acquire(&key, &lock_id, ttl, &bounds.call())
             .map_err(|e| e.for_key(&key))?
         {
             AcquireOutcome::Acquired(grant) => {
-                answer.fence = fixed(&grant.fence.to_string());
+                answer.fence = c_array(&grant.fence.to_string());
                 answer.expires_at_ms = grant.expires_at_ms;
                 out.set(answer);
                 Ok(OK)
@@ -101,14 +101,14 @@ pub unsafe extern "C" fn syncguard_acquire(
     })
 }
 
-/// Releases the lock with this id, whoever acquired it, in whatever process or language.
+/// Releases the lock with this id, whichever process acquired it, in any language.
 ///
 /// @param lock_id      22 characters of `[A-Za-z0-9_-]`.
 /// @param lock_id_len  its length in bytes, or `SYNCGUARD_NUL`.
 /// @param cancel       NULL, or ends the call.
 /// @param err          NULL, or gets an error below zero.
 /// @return OK, this call removed it; ABSENT, there was no such live lock; INVALID_ARGUMENT for NULL or what is no lock id;
-/// AUTH_FAILED, SERVICE_UNAVAILABLE, RATE_LIMITED, NETWORK_TIMEOUT, ABORTED, INTERNAL as said of them.
+/// AUTH_FAILED, SERVICE_UNAVAILABLE, RATE_LIMITED, NETWORK_TIMEOUT, ABORTED, INTERNAL as `syncguard_status` says.
 /// Threads: any. Blocks up to the operation timeout.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn syncguard_release(
@@ -119,9 +119,9 @@ pub unsafe extern "C" fn syncguard_release(
     err: *mut *mut syncguard_error,
 ) -> syncguard_status {
     boundary(err, |call| {
-        let (opened, bounds) = (call.handle(client)?, bounds(call, cancel)?);
+        let (body, bounds) = (call.handle(client)?, bounds(call, cancel)?);
         let lock_id = read_id(call, lock_id, lock_id_len)?;
-        let outcome = opened.client.release(&lock_id, &bounds.call())?;
+        let outcome = body.client.release(&lock_id, &bounds.call())?;
         Ok(if outcome.is_released() { OK } else { ABSENT })
     })
 }
@@ -135,7 +135,7 @@ pub unsafe extern "C" fn syncguard_release(
 /// @param expires_at_ms  gets when the lease ends, in Unix milliseconds of the store's clock; written if OK.
 /// @param err            NULL, or gets an error below zero.
 /// @return OK; ABSENT, there was no such live lock; INVALID_ARGUMENT for NULL, what is no lock id, or a bad ttl; AUTH_FAILED,
-/// SERVICE_UNAVAILABLE, RATE_LIMITED, NETWORK_TIMEOUT, ABORTED, INTERNAL as said of them.
+/// SERVICE_UNAVAILABLE, RATE_LIMITED, NETWORK_TIMEOUT, ABORTED, INTERNAL as `syncguard_status` says.
 /// Threads: any. Blocks up to the operation timeout.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn syncguard_extend(
@@ -148,11 +148,11 @@ pub unsafe extern "C" fn syncguard_extend(
     err: *mut *mut syncguard_error,
 ) -> syncguard_status {
     boundary(err, |call| {
-        let (opened, bounds) = (call.handle(client)?, bounds(call, cancel)?);
+        let (body, bounds) = (call.handle(client)?, bounds(call, cancel)?);
         let out = call.out("expires_at_ms", expires_at_ms)?;
         let lock_id = read_id(call, lock_id, lock_id_len)?;
         let ttl = Ttl::new(millis("ttl_ms", ttl_ms)?)?;
-        match opened.client.extend(&lock_id, ttl, &bounds.call())? {
+        match body.client.extend(&lock_id, ttl, &bounds.call())? {
             ExtendOutcome::Extended(at) => {
                 out.set(at);
                 Ok(OK)
@@ -162,7 +162,7 @@ pub unsafe extern "C" fn syncguard_extend(
     })
 }
 
-/// Whether somebody holds a key. Never a guard before a mutation: between the look and the act it may change hands.
+/// Whether a key is locked. Do not decide by it before a write: the lock may change hands between the two.
 ///
 /// @param key      as for `syncguard_acquire`.
 /// @param key_len  its length in bytes, or `SYNCGUARD_NUL`.
@@ -170,7 +170,7 @@ pub unsafe extern "C" fn syncguard_extend(
 /// @param out      gets the answer; written if OK.
 /// @param err      NULL, or gets an error below zero.
 /// @return OK; INVALID_ARGUMENT for NULL or a bad key; AUTH_FAILED, SERVICE_UNAVAILABLE, RATE_LIMITED, NETWORK_TIMEOUT, ABORTED,
-/// INTERNAL as said of them.
+/// INTERNAL as `syncguard_status` says.
 /// Threads: any. Blocks up to the operation timeout.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn syncguard_is_locked(
@@ -182,23 +182,23 @@ pub unsafe extern "C" fn syncguard_is_locked(
     err: *mut *mut syncguard_error,
 ) -> syncguard_status {
     boundary(err, |call| {
-        let (opened, bounds) = (call.handle(client)?, bounds(call, cancel)?);
+        let (body, bounds) = (call.handle(client)?, bounds(call, cancel)?);
         let out = call.out("out", out)?;
         let key = read_key(call, key, key_len)?;
-        let locked = opened.client.is_locked(&key, &bounds.call());
+        let locked = body.client.is_locked(&key, &bounds.call());
         out.set(locked.map_err(|e| e.for_key(&key))?);
         Ok(OK)
     })
 }
 
-/// The live lock of a key, without its secrets. For people and dashboards; never a guard before a mutation.
+/// The live lock of a key, without its secrets. For people and dashboards; do not decide by it before a write.
 ///
 /// @param key      as for `syncguard_acquire`.
 /// @param key_len  its length in bytes, or `SYNCGUARD_NUL`.
 /// @param cancel   NULL, or ends the call.
 /// @param out      gets what is known of it; written if OK.
 /// @param err      NULL, or gets an error below zero.
-/// @return OK; ABSENT, nobody holds it; below zero as for `syncguard_is_locked`.
+/// @return OK; ABSENT, it is not locked; below zero as for `syncguard_is_locked`.
 /// Threads: any. Blocks up to the operation timeout.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn syncguard_lookup_by_key(
@@ -210,19 +210,19 @@ pub unsafe extern "C" fn syncguard_lookup_by_key(
     err: *mut *mut syncguard_error,
 ) -> syncguard_status {
     boundary(err, |call| {
-        let (opened, bounds) = (call.handle(client)?, bounds(call, cancel)?);
+        let (body, bounds) = (call.handle(client)?, bounds(call, cancel)?);
         let out = call.out("out", out)?;
         let key = read_key(call, key, key_len)?;
-        let found = opened.client.lookup(LookupBy::Key(&key), &bounds.call());
+        let found = body.client.lookup(LookupBy::Key(&key), &bounds.call());
         let Some(info) = found.map_err(|e| e.for_key(&key))? else {
             return Ok(ABSENT);
         };
-        out.set(sanitised(&info));
+        out.set(info_without_secrets(&info));
         Ok(OK)
     })
 }
 
-/// The live lock with this id, without its secrets. For people and dashboards; never a guard before a mutation.
+/// The live lock with this id, without its secrets. For people and dashboards; do not decide by it before a write.
 ///
 /// @param lock_id      22 characters of `[A-Za-z0-9_-]`.
 /// @param lock_id_len  its length in bytes, or `SYNCGUARD_NUL`.
@@ -242,14 +242,14 @@ pub unsafe extern "C" fn syncguard_lookup_by_id(
     err: *mut *mut syncguard_error,
 ) -> syncguard_status {
     boundary(err, |call| {
-        let (opened, bounds) = (call.handle(client)?, bounds(call, cancel)?);
+        let (body, bounds) = (call.handle(client)?, bounds(call, cancel)?);
         let out = call.out("out", out)?;
         let lock_id = read_id(call, lock_id, lock_id_len)?;
         let by = LookupBy::LockId(&lock_id);
-        let Some(info) = opened.client.lookup(by, &bounds.call())? else {
+        let Some(info) = body.client.lookup(by, &bounds.call())? else {
             return Ok(ABSENT);
         };
-        out.set(sanitised(&info));
+        out.set(info_without_secrets(&info));
         Ok(OK)
     })
 }
@@ -273,14 +273,14 @@ pub unsafe extern "C" fn syncguard_lookup_by_key_raw(
     err: *mut *mut syncguard_error,
 ) -> syncguard_status {
     boundary(err, |call| {
-        let (opened, bounds) = (call.handle(client)?, bounds(call, cancel)?);
+        let (body, bounds) = (call.handle(client)?, bounds(call, cancel)?);
         let out = call.out("out", out)?;
         let key = read_key(call, key, key_len)?;
-        let found = opened.client.find(LookupBy::Key(&key), &bounds.call());
+        let found = body.client.find(LookupBy::Key(&key), &bounds.call());
         let Some(stored) = found.map_err(|e| e.for_key(&key))? else {
             return Ok(ABSENT);
         };
-        out.set(raw(&stored)?);
+        out.set(info_with_secrets(&stored)?);
         Ok(OK)
     })
 }
@@ -304,19 +304,19 @@ pub unsafe extern "C" fn syncguard_lookup_by_id_raw(
     err: *mut *mut syncguard_error,
 ) -> syncguard_status {
     boundary(err, |call| {
-        let (opened, bounds) = (call.handle(client)?, bounds(call, cancel)?);
+        let (body, bounds) = (call.handle(client)?, bounds(call, cancel)?);
         let out = call.out("out", out)?;
         let lock_id = read_id(call, lock_id, lock_id_len)?;
         let by = LookupBy::LockId(&lock_id);
-        let Some(stored) = opened.client.find(by, &bounds.call())? else {
+        let Some(stored) = body.client.find(by, &bounds.call())? else {
             return Ok(ABSENT);
         };
-        out.set(raw(&stored)?);
+        out.set(info_with_secrets(&stored)?);
         Ok(OK)
     })
 }
 
-/// Whether the lock with this id is alive. A diagnostic; never a guard before a mutation.
+/// Whether the lock with this id is alive. For diagnosis; do not decide by it before a write.
 ///
 /// @param lock_id      22 characters of `[A-Za-z0-9_-]`.
 /// @param lock_id_len  its length in bytes, or `SYNCGUARD_NUL`.
@@ -333,33 +333,37 @@ pub unsafe extern "C" fn syncguard_owns(
     err: *mut *mut syncguard_error,
 ) -> syncguard_status {
     boundary(err, |call| {
-        let (opened, out) = (call.handle(client)?, call.out("out", out)?);
+        let (body, out) = (call.handle(client)?, call.out("out", out)?);
         let lock_id = read_id(call, lock_id, lock_id_len)?;
-        out.set(opened.client.owns(lock_id.as_str())?);
+        out.set(body.client.owns(lock_id.as_str())?);
         Ok(OK)
     })
 }
 
-fn read_key(call: &Call, key: *const c_char, len: usize) -> Result<Key, LockError> {
+fn read_key(call: &ExportedCall, key: *const c_char, len: usize) -> Result<Key, LockError> {
     Key::new(call.text("key", key, len)?)
 }
 
-pub(crate) fn read_id(call: &Call, id: *const c_char, len: usize) -> Result<LockId, LockError> {
+pub(crate) fn read_id(
+    call: &ExportedCall,
+    id: *const c_char,
+    len: usize,
+) -> Result<LockId, LockError> {
     LockId::parse(call.text("lock_id", id, len)?)
 }
 
-fn sanitised(info: &LockInfo) -> syncguard_lock_info {
+fn info_without_secrets(info: &LockInfo) -> syncguard_lock_info {
     syncguard_lock_info {
-        key_hash: fixed(&info.key_hash),
-        lock_id_hash: fixed(&info.lock_id_hash),
-        fence: fixed(&info.fence.to_string()),
+        key_hash: c_array(&info.key_hash),
+        lock_id_hash: c_array(&info.lock_id_hash),
+        fence: c_array(&info.fence.to_string()),
         expires_at_ms: info.expires_at_ms,
         acquired_at_ms: info.acquired_at_ms,
     }
 }
 
-fn raw(stored: &StoredLock) -> Result<syncguard_lock_info_raw, LockError> {
-    // No key of ours is longer or holds a NUL, but somebody else may have written there; half a key would be another lock's.
+fn info_with_secrets(stored: &StoredLock) -> Result<syncguard_lock_info_raw, LockError> {
+    // No key of this library is longer or holds a NUL, but another program may have written there; half a key would name another lock.
     if stored.key.len() > rust_syncguard::MAX_KEY_BYTES || stored.key.contains('\0') {
         return Err(LockError::new(
             ErrorCode::Internal,
@@ -367,8 +371,8 @@ fn raw(stored: &StoredLock) -> Result<syncguard_lock_info_raw, LockError> {
         ));
     }
     Ok(syncguard_lock_info_raw {
-        info: sanitised(&stored.info()),
-        key: fixed(&stored.key),
-        lock_id: fixed(stored.lock_id.as_str()),
+        info: info_without_secrets(&stored.info()),
+        key: c_array(&stored.key),
+        lock_id: c_array(stored.lock_id.as_str()),
     })
 }

@@ -1,4 +1,4 @@
-//! Which version of the library this is.
+//! The version of the library and of the header. Uses `boundary` only.
 
 use std::ffi::{CStr, c_char};
 

@@ -1,16 +1,17 @@
-//! `syncguard_waiter`: a place in line for callers whose threads must not block.
+//! `syncguard_waiter`: a place in the line of a key, for callers whose threads must not block. Uses `boundary`, `options`, `cancel` and
+//! `guard`.
 
 use std::ffi::{c_char, c_void};
 use std::sync::Arc;
 
 use rust_syncguard::{Turn, Waiter, WaiterEvent, WaiterStep};
 
-use crate::boundary::{Opaque, UserData, boundary, dispose, give, invalid};
+use crate::boundary::{Opaque, UserData, boundary, free_handle, give, invalid};
 use crate::cancel::{bounds, syncguard_cancel};
 use crate::client::syncguard_client;
 use crate::error::syncguard_error;
-use crate::guard::{Held, syncguard_guard};
-use crate::options::{Adopted, syncguard_lock_options};
+use crate::guard::{GuardBody, syncguard_guard};
+use crate::options::{AdoptedOptions, syncguard_lock_options};
 use crate::status::{LOCKED, OK, syncguard_status};
 
 /// The caller begins, its sleep is over, `wake` was called, or it has made an attempt.
@@ -24,20 +25,20 @@ pub const SYNCGUARD_WAITER_NO_THREAD: i32 = 2;
 /// threads of their own. `syncguard_lock` does all of this for you.
 /// `syncguard_lock_or_wait` gives one if the lock is held or others came before. Ask `syncguard_waiter_next` what to do, do it, and
 /// ask again: it keeps the acquire timeout, the retries and the delays of the options. Of many that come together one asks the
-/// store, and they are served in the order in which they came. Freeing it leaves the line and passes the turn on.
+/// store, and they are served in the order in which they came. Freeing it leaves the line and lets the next one try.
 /// Threads: any, one at a time.
 pub struct syncguard_waiter {
     _opaque: [u8; 0],
 }
 
 impl Opaque for syncguard_waiter {
-    type Body = InLine;
+    type Body = WaiterBody;
     const NAME: &'static str = "waiter";
     const TAG: u64 = 0x5347_7761_6974_6501;
 }
 
 /// The body of a `syncguard_waiter`.
-pub(crate) struct InLine {
+pub(crate) struct WaiterBody {
     waiter: Waiter,
     /// The options' data, for the guard.
     user: Arc<UserData>,
@@ -71,19 +72,16 @@ pub unsafe extern "C" fn syncguard_lock_or_wait(
     err: *mut *mut syncguard_error,
 ) -> syncguard_status {
     boundary(err, |call| {
-        let (out, place) = (call.slot(out), call.slot(place));
-        let adopted = Adopted::lock(call, options);
-        let (out, place, opened) = (out?, place?, call.handle(client)?);
+        let (out, place) = (call.handle_out(out), call.handle_out(place));
+        let adopted = AdoptedOptions::lock(call, options);
+        let (out, place, body) = (out?, place?, call.handle(client)?);
         let wake = wake.ok_or_else(|| invalid("wake is NULL"))?;
         let key = call.text("key", key, key_len)?;
         let (options, user) = adopted.options(call)?;
         let woken = UserData::adopt(wake_data, None);
-        match opened
-            .client
-            .lock_or_wait(key, &options, woken.wake(wake))?
-        {
-            Turn::Held(guard) => out.set(give(Held::new(guard, user))),
-            Turn::InLine(waiter) => place.set(give(InLine { waiter, user })),
+        match body.client.lock_or_wait(key, &options, woken.wake(wake))? {
+            Turn::Held(guard) => out.set(give(GuardBody::new(guard, user))),
+            Turn::InLine(waiter) => place.set(give(WaiterBody { waiter, user })),
         }
         Ok(OK)
     })
@@ -114,15 +112,15 @@ pub unsafe extern "C" fn syncguard_waiter_new(
     err: *mut *mut syncguard_error,
 ) -> syncguard_status {
     boundary(err, |call| {
-        let out = call.slot(out);
-        let adopted = Adopted::lock(call, options);
-        let (out, opened) = (out?, call.handle(client)?);
+        let out = call.handle_out(out);
+        let adopted = AdoptedOptions::lock(call, options);
+        let (out, body) = (out?, call.handle(client)?);
         let wake = wake.ok_or_else(|| invalid("wake is NULL"))?;
         let key = call.text("key", key, key_len)?;
         let (options, user) = adopted.options(call)?;
         let woken = UserData::adopt(wake_data, None);
-        let waiter = opened.client.waiter(key, &options, woken.wake(wake))?;
-        out.set(give(InLine { waiter, user }));
+        let waiter = body.client.waiter(key, &options, woken.wake(wake))?;
+        out.set(give(WaiterBody { waiter, user }));
         Ok(OK)
     })
 }
@@ -181,19 +179,19 @@ pub unsafe extern "C" fn syncguard_waiter_try_lock(
     err: *mut *mut syncguard_error,
 ) -> syncguard_status {
     boundary(err, |call| {
-        let (out, line) = (call.slot(out)?, call.handle(waiter)?);
+        let (out, line) = (call.handle_out(out)?, call.handle(waiter)?);
         let bounds = bounds(call, cancel)?;
         let Some(guard) = line.waiter.try_lock(&bounds.call())? else {
             return Ok(LOCKED);
         };
-        out.set(give(Held::new(guard, Arc::clone(&line.user))));
+        out.set(give(GuardBody::new(guard, Arc::clone(&line.user))));
         Ok(OK)
     })
 }
 
-/// Leaves the line, passes the turn on, and frees the place. NULL is fine. `wake` may still be running on another thread.
+/// Leaves the line, lets the next one try, and frees the place. NULL is fine. `wake` may still be running on another thread.
 /// Threads: any, but not inside `wake`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn syncguard_waiter_free(waiter: *mut syncguard_waiter) {
-    dispose(waiter);
+    free_handle(waiter);
 }

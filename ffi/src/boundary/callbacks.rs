@@ -1,4 +1,5 @@
-//! The user's functions and what belongs to them: the data they are called with, and its finalizer.
+//! Calls the user's C functions with the user's data, and runs the data's finalizer once. Uses `handle`, and the types of `error` and
+//! `telemetry` that callbacks are given.
 
 use std::ffi::{CString, c_char, c_void};
 use std::sync::Arc;
@@ -7,8 +8,8 @@ use rust_syncguard::{LockError, LockEvent, ReleaseError};
 
 use super::c_string;
 use super::handle::lend;
-use crate::error::{Report, syncguard_error};
-use crate::telemetry::{Strings, syncguard_event};
+use crate::error::{ErrorBody, syncguard_error};
+use crate::telemetry::{EventTexts, syncguard_event};
 
 type OnLost = unsafe extern "C" fn(*mut c_void, *const syncguard_error);
 type OnReleaseError = unsafe extern "C" fn(
@@ -26,7 +27,7 @@ type UserDataFree = unsafe extern "C" fn(*mut c_void);
 /// The thread on which no user code may run: it keeps every guard's deadline.
 const TIMER: &str = "syncguard-timer";
 
-/// The user's data. Whoever may still call a function with it shares it; the last one runs the finalizer.
+/// The user's data, shared by everything that may still call a function with it. The last owner runs the finalizer.
 pub(crate) struct UserData {
     data: *mut c_void,
     free: Option<UserDataFree>,
@@ -46,8 +47,8 @@ impl UserData {
     pub(crate) fn lost(self: &Arc<Self>, call: OnLost) -> impl Fn(&LockError) + use<> {
         let user = Arc::clone(self);
         move |why| {
-            // SAFETY: a function of this type, says its struct; the data lives, because `user` does.
-            lend(Report::new(why), |why| unsafe { call(user.data, why) });
+            // SAFETY: a function of this type, as its struct says; the data lives, because `user` does.
+            lend(ErrorBody::new(why), |why| unsafe { call(user.data, why) });
         }
     }
 
@@ -60,7 +61,7 @@ impl UserData {
             let key = c_string(failed.key);
             let lock_id = c_string(failed.lock_id);
             let source = c_string(failed.source);
-            lend(Report::new(failed.error), |err| {
+            lend(ErrorBody::new(failed.error), |err| {
                 // SAFETY: as in `lost`; the texts live to the end of the call.
                 unsafe {
                     call(
@@ -78,9 +79,9 @@ impl UserData {
     pub(crate) fn event(self: &Arc<Self>, call: OnEvent) -> impl Fn(&LockEvent) + use<> {
         let user = Arc::clone(self);
         move |event| {
-            let strings = Strings::new(event);
-            // SAFETY: as in `lost`; the event borrows from `strings`, which lives to the end of the call.
-            unsafe { call(user.data, &strings.event(event)) };
+            let texts = EventTexts::new(event);
+            // SAFETY: as in `lost`; the event borrows from `texts`, which lives to the end of the call.
+            unsafe { call(user.data, &texts.event(event)) };
         }
     }
 
@@ -107,8 +108,8 @@ impl Drop for UserData {
             data: self.data,
             free,
         };
-        // The timer may be the last to let go of a guard that was freed while it rang. If there is no other thread to be
-        // had, late is better than never.
+        // The timer's thread may be the last owner, if a guard was freed while its deadline was handled. If no other thread can be
+        // started, the finalizer runs here: it must run once.
         if std::thread::current().name() == Some(TIMER) {
             let last = Arc::new(last);
             let other = Arc::clone(&last);

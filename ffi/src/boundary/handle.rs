@@ -1,8 +1,8 @@
-//! Handles: what C holds is the address of a counted allocation that begins with a tag of its type.
+//! Handles: C holds the address of a counted allocation that begins with a tag of its type. Uses nothing of the other files.
 //!
-//! A call counts itself in before it does anything, so it keeps what it uses when another thread frees the handle. The tag
-//! tells a live handle of another type from the right one. Debug builds also keep a list of live handles and so recognise
-//! every address that is none, without looking at what is there.
+//! A call raises the count before it does anything, so it keeps what it uses when another thread frees the handle. The tag
+//! tells a live handle of another type from the right one. Debug builds also keep a list of live handles, and recognise every
+//! address that is none without reading from it.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -27,13 +27,13 @@ const DEAD: u64 = 0xdead_dead_dead_dead;
 
 // In this order in memory: the tag must be found without knowing the type.
 #[repr(C)]
-struct Slot<B> {
+struct TaggedBody<B> {
     tag: AtomicU64,
     body: B,
 }
 
 /// A handle during a call.
-pub(crate) struct Handle<T: Opaque>(Arc<Slot<T::Body>>);
+pub(crate) struct Handle<T: Opaque>(Arc<TaggedBody<T::Body>>);
 
 impl<T: Opaque> Deref for Handle<T> {
     type Target = T::Body;
@@ -44,7 +44,7 @@ impl<T: Opaque> Deref for Handle<T> {
 }
 
 impl<T: Opaque> Handle<T> {
-    /// Whether a call of another thread is inside with it.
+    /// Whether a call of another thread uses it.
     pub(crate) fn is_shared(&self) -> bool {
         Arc::strong_count(&self.0) > 1
     }
@@ -52,7 +52,7 @@ impl<T: Opaque> Handle<T> {
 
 /// Makes a handle for C to own.
 pub(crate) fn give<T: Opaque>(body: T::Body) -> *mut T {
-    let slot = Arc::new(Slot {
+    let slot = Arc::new(TaggedBody {
         tag: AtomicU64::new(T::TAG),
         body,
     });
@@ -65,10 +65,10 @@ pub(super) fn borrow<T: Opaque>(handle: *const T) -> Result<Option<Handle<T>>, L
     if handle.is_null() {
         return Ok(None);
     }
-    let slot = handle.cast::<Slot<T::Body>>();
+    let slot = handle.cast::<TaggedBody<T::Body>>();
     check::<T>(slot)?;
-    // SAFETY: the tag says that `give` made it with `Arc::into_raw` and nobody took it; that it is not taken at this very
-    // moment is the caller's promise. The count is raised for the `Arc` made here.
+    // SAFETY: the tag says that `give` made it with `Arc::into_raw` and that it was not taken; the caller promises that
+    // no other thread takes it at this moment. The count is raised for the `Arc` made here.
     Ok(Some(Handle(unsafe {
         Arc::increment_strong_count(slot);
         Arc::from_raw(slot)
@@ -79,7 +79,7 @@ pub(super) fn take<T: Opaque>(handle: *mut T) -> Option<Handle<T>> {
     if handle.is_null() {
         return None;
     }
-    let slot = handle.cast::<Slot<T::Body>>().cast_const();
+    let slot = handle.cast::<TaggedBody<T::Body>>().cast_const();
     if let Err(error) = check::<T>(slot) {
         eprintln!("syncguard: nothing was freed: {}", error.message());
         return None;
@@ -91,8 +91,8 @@ pub(super) fn take<T: Opaque>(handle: *mut T) -> Option<Handle<T>> {
     Some(handle)
 }
 
-/// Frees a handle that needs no more than that.
-pub(crate) fn dispose<T: Opaque>(handle: *mut T) {
+/// Frees a handle whose `_free` function does nothing else.
+pub(crate) fn free_handle<T: Opaque>(handle: *mut T) {
     super::quietly((), |call| drop(call.take(handle)));
 }
 
@@ -100,10 +100,10 @@ pub(crate) fn dispose<T: Opaque>(handle: *mut T) {
 pub(super) fn lend<T: Opaque>(body: T::Body, callback: impl FnOnce(*const T)) {
     let handle = give::<T>(body);
     callback(handle);
-    dispose(handle);
+    free_handle(handle);
 }
 
-fn check<T: Opaque>(slot: *const Slot<T::Body>) -> Result<(), LockError> {
+fn check<T: Opaque>(slot: *const TaggedBody<T::Body>) -> Result<(), LockError> {
     // SAFETY: a handle of any type of ours begins with a tag. Another address is the caller's mistake; a debug build has
     // refused it before the read.
     if live::is(slot.addr(), T::TAG)
@@ -127,24 +127,24 @@ mod live {
     use std::sync::{Mutex, MutexGuard, TryLockError};
     use std::time::{Duration, Instant};
 
-    /// By their complements: an address would tell leak checkers that somebody still holds what was never freed.
+    /// By their complements: an address here would hide a handle that was never freed from leak checkers.
     static LIST: Mutex<Option<HashMap<usize, u64>>> = Mutex::new(None);
-    /// A thread of the parent had the list when this process was forked: it stays locked.
-    static OUT_OF_REACH: AtomicBool = AtomicBool::new(false);
-    /// Far longer than the list is ever used at a time.
-    const PATIENCE: Duration = Duration::from_millis(300);
+    /// A thread of the parent held the list's lock when this process was forked: it stays locked.
+    static INHERITED_LOCKED: AtomicBool = AtomicBool::new(false);
+    /// Far longer than the list is ever locked.
+    const LOCK_TIMEOUT: Duration = Duration::from_millis(300);
 
     /// `None` in a forked child that inherited the list locked.
     fn list() -> Option<MutexGuard<'static, Option<HashMap<usize, u64>>>> {
         let mut until = None;
-        while !OUT_OF_REACH.load(Ordering::Relaxed) {
+        while !INHERITED_LOCKED.load(Ordering::Relaxed) {
             match LIST.try_lock() {
                 Ok(list) => return Some(list),
                 Err(TryLockError::Poisoned(list)) => return Some(list.into_inner()),
                 Err(TryLockError::WouldBlock) => {
-                    let until = *until.get_or_insert_with(|| Instant::now() + PATIENCE);
+                    let until = *until.get_or_insert_with(|| Instant::now() + LOCK_TIMEOUT);
                     if Instant::now() > until {
-                        OUT_OF_REACH.store(true, Ordering::Relaxed);
+                        INHERITED_LOCKED.store(true, Ordering::Relaxed);
                     }
                     std::thread::yield_now();
                 }
@@ -163,7 +163,7 @@ mod live {
         if let Some(mut list) = list() {
             let handles = list.get_or_insert_default();
             handles.remove(&!address);
-            // The table's memory too: a leak checker cannot tell who keeps it.
+            // The table's memory is freed too: a leak checker would report it.
             if handles.is_empty() {
                 *list = None;
             }

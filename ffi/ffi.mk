@@ -29,7 +29,7 @@ FFI_VERSION := $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' $(FFI_ROOT)/Cargo.t
 FFI_SOVERSION := 0
 FFI_BUILT := $(call ffi_quote,$(CARGO_TARGET_DIR))/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
 FFI_STAGE := $(FFI_BUILT)/install
-# What a program needs beside the static library: `cargo rustc -p syncguard-ffi -- --print native-static-libs` tells.
+# What a program links beside the static library, as `cargo rustc -p syncguard-ffi -- --print native-static-libs` prints it.
 # The unwinder as an archive, because `cc -static` has no shared one.
 FFI_LIBS_PRIVATE := -lgcc_eh -lutil -lrt -lpthread -lm -ldl -lc
 
@@ -54,7 +54,7 @@ header: ## writes include/syncguard.h
 # its own SQLite, or another Rust library, links and runs with each its own. The bitcode that Rust leaves in objects is removed:
 # binutils with LLVM's plugin stumble over it.
 # What a debugger needs is kept in a file of its own, which it finds by itself beside the library, under .debug.
-# A user without Rust, or with one that is too old, as root often is, installs what another has built.
+# A user without Rust, or with a Rust that is too old, installs what another user has built. Root is often such a user.
 FFI_SO := libsyncguard.so.$(FFI_VERSION)
 ffi-build: ## builds the C library for `make install`
 	@if sh $(FFI_ROOT)/needs-rust.sh "$$($(CARGO) --version 2>/dev/null)" "$$($${RUSTC:-rustc} --version 2>/dev/null)"; then \

@@ -1,5 +1,7 @@
 package syncguard_test
 
+// Misuse, and the environment of a program: zero values, copies, collection, children, signals, clocks, and what is left behind.
+
 import (
 	"context"
 	"encoding/binary"
@@ -49,8 +51,8 @@ func TestNilAndZero(t *testing.T) {
 			t.Fatal("a client that is none")
 		}
 	}
-	var nobody *syncguard.Guard
-	for _, guard := range []*syncguard.Guard{nobody, {}} {
+	var noGuard *syncguard.Guard
+	for _, guard := range []*syncguard.Guard{noGuard, {}} {
 		is(t, guard.Release(background), syncguard.ErrInvalidArgument)
 		is(t, guard.Extend(background, time.Second), syncguard.ErrInvalidArgument)
 		is(t, guard.Err(), syncguard.ErrInvalidArgument)
@@ -73,15 +75,15 @@ func TestNilAndZero(t *testing.T) {
 	must(t, guard.Release(nil))
 }
 
-// Close ends what runs under a lock, and comes back when it is released.
+// Close ends what runs under a lock, and returns when it is released.
 func TestCloseWaitsForReleases(t *testing.T) {
 	onEach(t, func(t *testing.T, url string) {
-		client, other, key := open(t, url, syncguard.WithDisposeTimeout(patience)), open(t, url), name(t)
+		client, other, key := open(t, url, syncguard.WithDisposeTimeout(testLimit)), open(t, url), name(t)
 		released := make(chan error, 1)
 		go func() {
 			released <- client.Do(background, key, func(ctx context.Context, _ *syncguard.Guard) error {
 				<-ctx.Done()
-				// It tidies up. Nothing but Close's patience keeps the client there meanwhile.
+				// It tidies up. Only Close, which waits, keeps the client there meanwhile.
 				time.Sleep(50 * time.Millisecond)
 				return nil
 			})
@@ -89,7 +91,7 @@ func TestCloseWaitsForReleases(t *testing.T) {
 		eventually(t, "it is held", func() bool { return !free(t, other, key) })
 		begun := time.Now()
 		must(t, client.Close())
-		if time.Since(begun) > patience/2 {
+		if time.Since(begun) > testLimit/2 {
 			t.Fatal("it waited without a reason")
 		}
 		if !free(t, other, key) {
@@ -114,7 +116,7 @@ func TestCloseAndCopy(t *testing.T) {
 		must(t, same.Close())
 		_, err := same.Lock(background, key)
 		is(t, err, syncguard.ErrClosed)
-		// Its work may still run: the lock is not deleted, can be released, and is renewed no more.
+		// Its work may still run: the lock is not deleted, can be released, and is no longer renewed.
 		if isFree := free(t, other, key); isFree && guard.Remaining() > 0 {
 			t.Fatal("it was deleted under its work")
 		}
@@ -149,7 +151,7 @@ func TestForgotten(t *testing.T) {
 			return free(t, client, key) && free(t, client, key+"/watched") && free(t, client, key+"/values")
 		})
 		if child.Err() != nil || free(t, client, key+"/context") {
-			t.Fatal("somebody works under that lock")
+			t.Fatal("work goes on under that lock")
 		}
 		runtime.KeepAlive(under)
 		cancel()
@@ -158,7 +160,7 @@ func TestForgotten(t *testing.T) {
 	})
 }
 
-// 62: one winner; no word of loss after a release.
+// 62: one release succeeds; no loss is reported after it.
 func TestExtendAndReleaseAtOnce(t *testing.T) {
 	onEach(t, func(t *testing.T, url string) {
 		client := open(t, url)
@@ -197,7 +199,7 @@ func TestExtendAndReleaseAtOnce(t *testing.T) {
 
 // 49: a program that Go starts inherits no connection and no lock file, and the lock stays the parent's.
 func TestAChildInheritsNothing(t *testing.T) {
-	// What a child inherits of whoever started this test is not ours.
+	// What a child inherits from the process that started this test does not count.
 	inherited := func() string {
 		out, err := exec.Command("sh", "-c", "for fd in /proc/self/fd/*; do readlink $fd; done; true").CombinedOutput()
 		must(t, err)
@@ -378,7 +380,7 @@ func setClock(file *os.File, seconds int64) error {
 	return err
 }
 
-// Whatever became of the locks, nothing is left of them: no callback, no goroutine, no descriptor, no thread for each.
+// However the locks ended, nothing is left of them: no callback, no goroutine, no descriptor, no thread for each.
 func TestNothingIsLeft(t *testing.T) {
 	onEach(t, func(t *testing.T, url string) {
 		eventually(t, "earlier tests end", func() bool { collect(); return syncguard.Registered() == 0 })

@@ -2,6 +2,8 @@
 
 package syncguard
 
+// Calls a function when a context ends, before Go 1.21. Uses the standard library only.
+
 import "context"
 
 // afterFunc calls f, on a goroutine of its own, when ctx has ended, unless what it gives is called before.

@@ -2,6 +2,8 @@
 
 package syncguard
 
+// Calls a function when a context ends, from Go 1.21 on. Uses the standard library only.
+
 import "context"
 
 // afterFunc calls f, on a goroutine of its own, when ctx has ended, unless what it gives is called before. It costs nothing while

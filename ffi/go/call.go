@@ -2,6 +2,9 @@
 
 package syncguard
 
+// What every call of the library needs: a slot, a watcher of its context, and the errors of a call that was interrupted. Uses cgo.go and
+// errors.go.
+
 import (
 	"context"
 	"sync"

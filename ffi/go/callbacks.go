@@ -1,6 +1,7 @@
 package syncguard
 
-// What the library calls, on threads of its own or within a call from Go. Only declarations may stand in this file's preamble.
+// The functions that C calls, on threads of the library or within a call from Go. Uses registry.go. Because it exports functions, only
+// declarations may stand in its preamble.
 
 // #include "shim.h"
 import "C"

@@ -2,6 +2,8 @@
 
 package syncguard_test
 
+// What tests know of a context's cause, before Go 1.20.
+
 import (
 	"context"
 	"testing"
@@ -9,7 +11,7 @@ import (
 	syncguard "github.com/syncguard/syncguard/ffi/go"
 )
 
-// There is no cause to be had.
+// Before Go 1.20 a context has no cause.
 func cause(context.Context) error { return syncguard.ErrLost }
 
 func same(t testing.TB, ctx context.Context, _ error) {

@@ -2,6 +2,8 @@
 
 package syncguard_test
 
+// What tests know of a context's cause, from Go 1.20 on.
+
 import (
 	"context"
 	"testing"

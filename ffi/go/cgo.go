@@ -1,7 +1,7 @@
 package syncguard
 
-// Every call of C, and nothing else. Texts go in as they are: the library copies what must live on, and a Go string is never
-// changed. Answers come by value.
+// Every call of C, and nothing else. Texts are passed without a copy: the library copies what must live on, and a Go string never
+// changes. Answers come by value.
 
 /*
 // Without pkg-config the directories come from CGO_CFLAGS and CGO_LDFLAGS.
@@ -12,7 +12,7 @@ package syncguard
 #include <string.h>
 #include "shim.h"
 
-// An empty Go string may have no address.
+// The address of a text. An empty Go string may have none.
 static const char *sg_text(_GoString_ s) { return _GoStringLen(s) ? _GoStringPtr(s) : ""; }
 
 static sg_go_opened sg_open(_GoString_ url, syncguard_client_options options, int hooks, uintptr_t id) {
@@ -42,15 +42,15 @@ static sg_go_number sg_purge(syncguard_client *c, uint32_t limit, syncguard_canc
   return a;
 }
 
-// The texts of a grant.
-static void sg_granted(sg_go_granted *a, const char *key, size_t len) {
+// Copies the texts of a grant.
+static void sg_copy_texts(sg_go_granted *a, const char *key, size_t len) {
   const char *own = syncguard_guard_key(a->guard);
   a->key = strlen(own) == len && memcmp(own, key, len) == 0 ? NULL : own;
   memcpy(a->lock_id_and_fence, syncguard_guard_lock_id(a->guard), 22);
   memcpy(a->lock_id_and_fence + 22, syncguard_guard_fence(a->guard), 15);
 }
 
-// What was asked for, NULL for all defaults, and what belongs to this attempt.
+// The given options, NULL for all defaults, with the token and the hooks of this attempt.
 static syncguard_lock_options sg_options(const syncguard_lock_options *given, int hooks, uintptr_t id, syncguard_cancel *cancel) {
   syncguard_lock_options options = {.struct_size = sizeof options};
   if (given != NULL) {
@@ -61,50 +61,50 @@ static syncguard_lock_options sg_options(const syncguard_lock_options *given, in
   return options;
 }
 
-// One attempt, whoever waits.
+// One attempt, also if other callers wait for the key.
 static sg_go_granted sg_try_lock(syncguard_client *c, _GoString_ key, const syncguard_lock_options *given, int hooks, uintptr_t id,
                                  syncguard_cancel *cancel) {
   sg_go_granted a = {0};
   syncguard_lock_options options = sg_options(given, hooks, id, cancel);
   a.status = syncguard_try_lock(c, sg_text(key), _GoStringLen(key), &options, &a.guard, &a.err);
   if (a.guard != NULL) {
-    sg_granted(&a, sg_text(key), _GoStringLen(key));
+    sg_copy_texts(&a, sg_text(key), _GoStringLen(key));
   }
   return a;
 }
 
 // One attempt by a place in line, which is left if it is granted.
-static sg_go_granted sg_try_in_line(syncguard_waiter *w, _GoString_ key, syncguard_cancel *cancel) {
+static sg_go_granted sg_waiter_try_lock(syncguard_waiter *w, _GoString_ key, syncguard_cancel *cancel) {
   sg_go_granted a = {0};
   a.status = syncguard_waiter_try_lock(w, cancel, &a.guard, &a.err);
   if (a.guard != NULL) {
-    sg_granted(&a, sg_text(key), _GoStringLen(key));
+    sg_copy_texts(&a, sg_text(key), _GoStringLen(key));
     syncguard_waiter_free(w);
   }
   return a;
 }
 
 // A place in line, without contacting the store.
-static sg_go_granted sg_join(syncguard_client *c, _GoString_ key, const syncguard_lock_options *given, int hooks, uintptr_t id) {
+static sg_go_granted sg_waiter_new(syncguard_client *c, _GoString_ key, const syncguard_lock_options *given, int hooks, uintptr_t id) {
   sg_go_granted a = {0};
   syncguard_lock_options options = sg_options(given, hooks, id, NULL);
   a.status = sg_go_waiter_new(c, sg_text(key), _GoStringLen(key), &options, id, &a.waiter, &a.err);
   return a;
 }
 
-// An attempt if nobody else wants the key; a place in line if somebody does, or holds it.
-static sg_go_granted sg_enter(syncguard_client *c, _GoString_ key, const syncguard_lock_options *given, int hooks, uintptr_t id,
-                              syncguard_cancel *cancel) {
+// An attempt if no other caller of the client wants the key; else, or if the key is locked, a place in line.
+static sg_go_granted sg_lock_or_wait(syncguard_client *c, _GoString_ key, const syncguard_lock_options *given, int hooks, uintptr_t id,
+                                     syncguard_cancel *cancel) {
   sg_go_granted a = {0};
   syncguard_lock_options options = sg_options(given, hooks, id, cancel);
   a.status = sg_go_lock_or_wait(c, sg_text(key), _GoStringLen(key), &options, id, &a.guard, &a.waiter, &a.err);
   if (a.guard != NULL) {
-    sg_granted(&a, sg_text(key), _GoStringLen(key));
+    sg_copy_texts(&a, sg_text(key), _GoStringLen(key));
   }
   return a;
 }
 
-static sg_go_number sg_next(syncguard_waiter *w, int32_t event) {
+static sg_go_number sg_waiter_next(syncguard_waiter *w, int32_t event) {
   sg_go_number a = {0};
   a.status = syncguard_waiter_next(w, event, &a.number, &a.err);
   return a;
@@ -204,7 +204,7 @@ func statusName(status int32) string { return C.GoString(C.syncguard_status_str(
 
 func versionString() string { return C.GoString(C.syncguard_version_string()) }
 
-// readError copies an error that stays C's.
+// readError copies an error that C keeps.
 func readError(err *C.syncguard_error) *Error {
 	if err == nil {
 		return nil
@@ -218,7 +218,7 @@ func readError(err *C.syncguard_error) *Error {
 	}
 }
 
-// answered is nil for OK, else the error; it takes err over.
+// answered is nil for OK, else the error. It frees err.
 func answered(status C.int32_t, err *C.syncguard_error) *Error {
 	switch {
 	case status == 0:
@@ -315,27 +315,27 @@ func (o *lockOptions) hooks() C.int {
 	return 0
 }
 
-// cTryLock makes one attempt, whoever waits.
+// cTryLock makes one attempt, also if other callers wait for the key.
 func cTryLock(c cClient, key string, o *lockOptions, id uintptr, cancel cCancel) (granted, *Error) {
 	a := C.sg_try_lock(c, key, o.raw, o.hooks(), C.uintptr_t(id), cancel)
 	return grantedBy(&a, key)
 }
 
-// cEnter makes an attempt if nobody else of the client wants the key, and gives the grant or a place in line.
-func cEnter(c cClient, key string, o *lockOptions, id uintptr, cancel cCancel) (granted, *Error) {
-	a := C.sg_enter(c, key, o.raw, o.hooks(), C.uintptr_t(id), cancel)
+// cLockOrWait makes an attempt if no other caller of the client wants the key, and gives the grant or a place in line.
+func cLockOrWait(c cClient, key string, o *lockOptions, id uintptr, cancel cCancel) (granted, *Error) {
+	a := C.sg_lock_or_wait(c, key, o.raw, o.hooks(), C.uintptr_t(id), cancel)
 	return grantedBy(&a, key)
 }
 
-// cJoin joins the line of a key.
-func cJoin(c cClient, key string, o *lockOptions, id uintptr) (granted, *Error) {
-	a := C.sg_join(c, key, o.raw, o.hooks(), C.uintptr_t(id))
+// cWaiterNew joins the line of a key.
+func cWaiterNew(c cClient, key string, o *lockOptions, id uintptr) (granted, *Error) {
+	a := C.sg_waiter_new(c, key, o.raw, o.hooks(), C.uintptr_t(id))
 	return grantedBy(&a, key)
 }
 
-// cTryInLine makes one attempt by a place, which is gone if it is granted.
-func cTryInLine(w cWaiter, key string, cancel cCancel) (granted, *Error) {
-	a := C.sg_try_in_line(w, key, cancel)
+// cWaiterTryLock makes one attempt by a place, which is gone if it is granted.
+func cWaiterTryLock(w cWaiter, key string, cancel cCancel) (granted, *Error) {
+	a := C.sg_waiter_try_lock(w, key, cancel)
 	return grantedBy(&a, key)
 }
 
@@ -366,15 +366,15 @@ type waiterStep struct {
 	time time.Duration
 }
 
-func cNext(w cWaiter, event waiterEvent) waiterStep {
-	a := C.sg_next(w, event)
+func cWaiterNext(w cWaiter, event waiterEvent) waiterStep {
+	a := C.sg_waiter_next(w, event)
 	if a.status < 0 {
 		return waiterStep{err: answered(a.status, a.err)}
 	}
 	return waiterStep{try: a.status == C.SYNCGUARD_STATUS_OK, time: time.Duration(a.number) * time.Millisecond}
 }
 
-func cLeave(w cWaiter) { C.syncguard_waiter_free(w) }
+func cWaiterFree(w cWaiter) { C.syncguard_waiter_free(w) }
 
 func cExpiresAt(g cGuard) int64 { return int64(C.syncguard_guard_expires_at_ms(g)) }
 

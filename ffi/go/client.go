@@ -2,6 +2,8 @@
 
 package syncguard
 
+// Client: opening, closing, and the calls that concern the store as a whole. Uses call.go, handle.go and held_guards.go.
+
 import (
 	"context"
 	"math"
@@ -21,12 +23,14 @@ const (
 
 // Client is a store of locks, opened. One for a whole program is right: it pools its connections. Its methods may be called by
 // any number of goroutines at once. Copies are the same client; a zero one answers ErrClosed.
-type Client struct{ c *client }
+type Client struct{ c *clientState }
 
-type client struct {
+// clientState is what all copies of a Client share.
+type clientState struct {
 	handle handle
-	// Calls that take locks must not keep those out that give them back.
-	taking, giving   *slots
+	// Two sets of slots: calls that take locks must not keep out calls that release them.
+	taking, giving *slots
+	// waiting is held during the short calls of goroutines that wait.
 	waiting          sync.Mutex
 	operationTimeout time.Duration
 	disposeTimeout   time.Duration
@@ -37,11 +41,11 @@ type client struct {
 	inLine atomic.Int32
 }
 
-func (c *client) leave() { c.free(c.handle.leave()) }
+func (c *clientState) leave() { c.free(c.handle.leave()) }
 
-func (c *client) close(background bool) { c.free(c.handle.close(background)) }
+func (c *clientState) close(background bool) { c.free(c.handle.close(background)) }
 
-func (c *client) free(last lastUse) {
+func (c *clientState) free(last lastUse) {
 	switch {
 	case last.ptr == nil:
 	case last.background:
@@ -85,7 +89,7 @@ func Open(url string, options ...Option) (*Client, error) {
 	if o.dispose != 0 {
 		dispose = time.Duration(o.dispose) * time.Millisecond
 	}
-	c := &client{
+	c := &clientState{
 		handle:           handle{ptr: unsafe.Pointer(opened)},
 		taking:           newSlots(pool),
 		giving:           newSlots(pool),
@@ -94,11 +98,11 @@ func Open(url string, options ...Option) (*Client, error) {
 		held:             &heldGuards{},
 		closing:          make(chan struct{}),
 	}
-	runtime.SetFinalizer(c, func(c *client) { c.close(true) })
+	runtime.SetFinalizer(c, func(c *clientState) { c.close(true) })
 	return &Client{c}, nil
 }
 
-// Close closes the client. Calls inside go on to their end, and waits end with ErrClosed. The contexts of guards that are still held
+// Close closes the client. Calls that have begun go on to their end, and waits end with ErrClosed. The contexts of guards that are still held
 // end too, with ErrClosed, and Close waits for their release within the dispose timeout (5 s, see [WithDisposeTimeout]). The locks of
 // those that are not released by then are no longer renewed: they are free when released, or when their ttl has passed, never while
 // their work runs within it. Closing again does nothing. The error is always nil.
@@ -136,7 +140,7 @@ func (c *Client) SetupSchema(ctx context.Context) error {
 	return c.call(ctx, func(p cClient, token cCancel) *Error { return cSetupSchema(p, token) })
 }
 
-// Check looks whether the store is reachable, allowed, set up and safely configured. What is not safe, but works, goes to
+// Check tells whether the store is reachable, allowed, set up and safely configured. What is not safe, but works, goes to
 // [WithWarnings], or to stderr; that has returned, or the lines are written, when Check returns. A hook that hangs delays it by the
 // operation timeout at the most.
 func (c *Client) Check(ctx context.Context) error {
@@ -144,11 +148,11 @@ func (c *Client) Check(ctx context.Context) error {
 	return err
 }
 
-// CheckReport is what became of the warnings of [Client.CheckReport].
+// CheckReport tells how many warnings [Client.CheckReport] found and delivered.
 type CheckReport struct {
 	// Warnings is how many there were.
 	Warnings int
-	// Undelivered is how many of them the hook, or stderr, had not taken when the operation timeout was over.
+	// Undelivered is how many of them the hook, or stderr, had not accepted when the operation timeout was over.
 	Undelivered int
 }
 
@@ -177,7 +181,7 @@ func (c *Client) PurgeExpired(ctx context.Context, limit int) (int, error) {
 }
 
 // enter gives the C client until inner.leave, or nil if it is closed or was never opened.
-func (c *Client) enter() (*client, cClient) {
+func (c *Client) enter() (*clientState, cClient) {
 	if c == nil || c.c == nil {
 		return nil, nil
 	}

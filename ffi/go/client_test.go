@@ -1,5 +1,7 @@
 package syncguard_test
 
+// What every part of the package promises, on each store.
+
 import (
 	"context"
 	"errors"
@@ -135,8 +137,8 @@ func TestLoss(t *testing.T) {
 		must(t, client.Release(background, guard.LockID()))
 		select {
 		case <-guard.Done():
-		case <-time.After(patience):
-			t.Fatal("nobody noticed")
+		case <-time.After(testLimit):
+			t.Fatal("the loss was not noticed")
 		}
 		<-child.Done()
 		is(t, under.Err(), context.Canceled)
@@ -174,8 +176,8 @@ func TestLossByTheClock(t *testing.T) {
 	guard := lock(t, client, name(t), syncguard.WithTTL(80*time.Millisecond), syncguard.WithoutHeartbeat())
 	select {
 	case <-guard.Done():
-	case <-time.After(patience):
-		t.Fatal("nobody noticed")
+	case <-time.After(testLimit):
+		t.Fatal("the loss was not noticed")
 	}
 	is(t, guard.Err(), syncguard.ErrLost)
 	quiet := lock(t, client, name(t), syncguard.WithTTL(30*time.Millisecond), syncguard.WithMaxHold(time.Millisecond))
@@ -219,8 +221,8 @@ func TestDo(t *testing.T) {
 				select {
 				case <-ctx.Done():
 					is(t, cause(ctx), syncguard.ErrLost)
-				case <-time.After(patience):
-					t.Error("nobody noticed")
+				case <-time.After(testLimit):
+					t.Error("the loss was not noticed")
 				}
 				return answer(ctx)
 			}, syncguard.WithTTL(5*time.Second), syncguard.WithHeartbeat(10*time.Millisecond))
@@ -287,7 +289,7 @@ func TestEvents(t *testing.T) {
 				if e.OK && e.LockID != guard.LockID() {
 					t.Fatalf("%+v", e)
 				}
-			case <-time.After(patience):
+			case <-time.After(testLimit):
 				t.Fatal("no event")
 			}
 		}
@@ -329,7 +331,7 @@ func TestReleaseErrorsAreReported(t *testing.T) {
 		from chan syncguard.ReleaseError
 		id   string
 	}{{failures, id}, {own, hookedID}} {
-		for end := time.Now().Add(patience); ; collect() {
+		for end := time.Now().Add(testLimit); ; collect() {
 			select {
 			case e := <-wanted.from:
 				is(t, e.Err, syncguard.ErrServiceUnavailable)
@@ -356,7 +358,7 @@ func TestWarnings(t *testing.T) {
 		if !strings.Contains(text, "append") && !strings.Contains(text, "evict") {
 			t.Fatal(text)
 		}
-	case <-time.After(patience):
+	case <-time.After(testLimit):
 		t.Fatal("no word about a server that saves nothing")
 	}
 }

@@ -15,7 +15,7 @@
 // A call of this package is a call of C, and while it lasts it keeps one of the GOMAXPROCS processors on which goroutines run; Go gives
 // that to others only after 20 µs or more. A program with many more callers than cores gains from a larger GOMAXPROCS, and one that is
 // pinned to one core, or has a quota of one, gets 1 from Go and should set 2 or more. At most [WithPoolSize] calls that take locks, and
-// as many others, are in C at once, per client; who comes then waits in Go.
+// as many others, are in C at once, per client; further calls wait in Go.
 //
 // Callbacks run on threads of the library. One that panics is reported on stderr and nothing else happens; one that calls
 // runtime.Goexit, as FailNow of the package testing does, ends the program: Go allows that on its own threads only.

@@ -2,6 +2,8 @@
 
 package syncguard
 
+// The errors of this package. Uses cgo.go for names and hashes.
+
 import (
 	"context"
 	"errors"
@@ -33,7 +35,7 @@ func (c Code) String() string { return statusName(int32(c)) }
 
 // What errors.Is finds in the errors of this package.
 var (
-	// ErrLocked: somebody else holds the key.
+	// ErrLocked: another holder has the key.
 	ErrLocked = errors.New("syncguard: locked")
 	// ErrAbsent: there is no such live lock; it was released, has expired, or never was.
 	ErrAbsent = errors.New("syncguard: absent")
@@ -47,7 +49,7 @@ var (
 	ErrRateLimited = errors.New("syncguard: rate limited")
 	// ErrNetworkTimeout: the operation's time was over; whether it took effect is unknown.
 	ErrNetworkTimeout = errors.New("syncguard: network timeout")
-	// ErrAcquisitionTimeout: the whole wait was over and somebody else still held the key.
+	// ErrAcquisitionTimeout: the whole wait was over and another holder still had the key.
 	ErrAcquisitionTimeout = errors.New("syncguard: acquisition timeout")
 	// ErrAborted: the context ended the call. The context's own error is there too.
 	ErrAborted = errors.New("syncguard: aborted")
@@ -163,14 +165,9 @@ func (e *Error) Is(target error) bool {
 	return sentinel != nil && target == sentinel
 }
 
-// Unwrap gives the context's error that ended the call, why a lock that is absent was lost, or what the work said under a lock that
-// was lost.
+// Unwrap gives the context's error that ended the call, why a lock that is absent was lost, or the error that work returned under a lock
+// that was lost.
 func (e *Error) Unwrap() error { return e.cause }
-
-// transient tells whether trying again within the same wait may help.
-func (e *Error) transient() bool {
-	return e.Code == ServiceUnavailable || e.Code == NetworkTimeout || e.Code == RateLimited
-}
 
 func invalid(format string, args ...any) *Error {
 	return &Error{Code: InvalidArgument, Message: fmt.Sprintf(format, args...)}
@@ -187,8 +184,8 @@ func lostBecause(reason LossReason, key string) *Error {
 	return &Error{Code: Lost, Message: "the lock was lost: " + reason.String(), KeyHash: hash, Reason: reason}
 }
 
-// lostDuring is the error of work that ended with err under a lock that was lost: both are found in it. Work that gave the loss itself
-// has said all there is to say.
+// lostDuring is the error of work that ended with err under a lock that was lost: both are found in it. If the work
+// returned the loss itself, that is the whole error.
 func lostDuring(lost *Error, err error) error {
 	if err == nil || err == ErrLost {
 		return lost

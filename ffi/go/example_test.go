@@ -1,5 +1,7 @@
 package syncguard_test
 
+// The examples of the documentation.
+
 import (
 	"context"
 	"errors"
@@ -125,11 +127,11 @@ func ExampleClient_TryLock() {
 		log.Fatal(err)
 	}
 	if _, err := client.TryLock(ctx, "nightly"); errors.Is(err, syncguard.ErrLocked) {
-		fmt.Println("somebody is at it")
+		fmt.Println("another holder has it")
 	}
 	fmt.Println(guard.Release(ctx))
 	// Output:
-	// somebody is at it
+	// another holder has it
 	// <nil>
 }
 
@@ -213,7 +215,7 @@ func ExampleClient_Acquire() {
 	locked, err := client.IsLocked(ctx, "job:7")
 	fmt.Println(grant.Fence, locked, err)
 
-	// Anybody who knows the id can go on from here, in any process or language.
+	// Any process that knows the id can go on from here, in any language.
 	until, err := client.Extend(ctx, grant.LockID, time.Hour)
 	fmt.Println(time.Until(until) > 30*time.Minute, err)
 	fmt.Println(client.Release(ctx, grant.LockID))

@@ -1,5 +1,7 @@
 package syncguard
 
+// What tests need of the package's inside.
+
 import (
 	"context"
 	"time"
@@ -20,8 +22,8 @@ func Watch(ctx context.Context) (stop, trigger func()) {
 	return w.stop, w.trigger
 }
 
-// Crowd lets the guard's next call wait in vain for the other calls of its client, until what it gives is called.
-func (g *Guard) Crowd() (end func()) {
+// TakeAllSlots leaves no slot for the guard's next call, until end is called.
+func (g *Guard) TakeAllSlots() (end func()) {
 	slots := g.g.giving
 	for i := int32(0); i < slots.size; i++ {
 		slots.enter(context.Background(), time.Time{}, Forever)

@@ -2,6 +2,8 @@
 
 package syncguard
 
+// Guard: what a program does with a lock that it holds. Uses call.go, guard_handle.go and guard_end.go.
+
 import (
 	"context"
 	"strconv"
@@ -9,16 +11,17 @@ import (
 	"time"
 )
 
-// Guard is a lock that is held: renewed in the background until it is released or lost. Its methods may be called by any number
+// Guard is a lock that is held, renewed in the background until it is released or lost. Its methods may be called by any number
 // of goroutines at once. Copies are the same guard; a nil or zero one holds nothing.
 //
 // Check the fence where it matters: a holder that was paused past its ttl does not know it, and only the resource itself, by
 // refusing an older fence than it has seen, is safe from it.
 //
-// A guard that is forgotten is released some time after the collector finds it. Do not rely on that.
-type Guard struct{ g *guard }
+// A guard that the program forgets is released some time after the collector finds it. Do not rely on that.
+type Guard struct{ g *guardState }
 
-type guard struct {
+// guardState is what all copies of a Guard share.
+type guardState struct {
 	handle             *guardHandle
 	key, lockID, fence string
 	end                *guardEnd
@@ -30,17 +33,17 @@ type guard struct {
 	context context.Context
 }
 
-func newGuard(c *client, grant granted, end *guardEnd, id uintptr, values context.Context) *Guard {
+func newGuard(c *clientState, grant granted, end *guardEnd, id uintptr, values context.Context) *Guard {
 	// One allocation for both.
 	made := &struct {
 		Guard
-		guard
-	}{guard: guard{
+		guardState
+	}{guardState: guardState{
 		handle: newGuardHandle(grant.guard, end, id, c.giving),
 		key:    grant.key, lockID: grant.lockID, fence: grant.fence,
 		end: end, giving: c.giving, operationTimeout: c.operationTimeout, values: values,
 	}}
-	made.Guard.g = &made.guard
+	made.Guard.g = &made.guardState
 	return &made.Guard
 }
 
@@ -155,7 +158,7 @@ func (g *Guard) Context() context.Context {
 // guardContext is the end of a guard with the values of another context. It keeps its guard from the collector.
 type guardContext struct {
 	context.Context
-	guard *guard
+	guard *guardState
 }
 
 // Value asks the end first: that is how the package context finds what to cancel.
@@ -256,7 +259,7 @@ func (g *Guard) Release(ctx context.Context) error {
 }
 
 // abandon releases it in the background, unless it is closed.
-func (g *guard) abandon() {
+func (g *guardState) abandon() {
 	g.end.notHeld()
 	g.handle.close(true)
 }

@@ -2,6 +2,8 @@
 
 package syncguard
 
+// How a guard ended. Uses held_guards.go, and wait.go for the signal that wakes a waiter.
+
 import (
 	"context"
 	"errors"

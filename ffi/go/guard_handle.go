@@ -2,6 +2,8 @@
 
 package syncguard
 
+// Owns the C guard of a Guard and frees it once, also if the program forgets the Guard. Uses handle.go, guard_end.go and call.go.
+
 import (
 	"context"
 	"runtime"

@@ -2,6 +2,8 @@
 
 package syncguard
 
+// Counts the users of a C handle, so that the last one frees it. Uses the standard library only.
+
 import (
 	"sync/atomic"
 	"unsafe"

@@ -2,6 +2,8 @@
 
 package syncguard
 
+// The guards that Close waits for. Uses guard_end.go.
+
 import (
 	"sync"
 	"time"

@@ -27,13 +27,13 @@ func openDir(t *testing.T) string {
 	return dir
 }
 
-// 51: no thread to be had is an error, and what is held stays held.
+// 51: no free thread is an error, and what is held stays held.
 func TestNoThreadsLeft(t *testing.T) {
 	t.Log(play(t, "threads", "sqlite:"+filepath.Join(openDir(t), "locks.db")))
 }
 
 func noThreads(url string) {
-	// Who is root has no limit.
+	// Root has no limit.
 	if os.Getuid() == 0 {
 		ok(syscall.Setgid(65534))
 		ok(syscall.Setuid(65534))
@@ -77,7 +77,7 @@ func noThreads(url string) {
 	ok(client.Release(background, grant.LockID))
 }
 
-// 51: no descriptor to be had is an error, and the locks that are held stay valid.
+// 51: no free descriptor is an error, and the locks that are held stay valid.
 func TestNoDescriptorsLeft(t *testing.T) {
 	onEach(t, func(t *testing.T, url string) {
 		open(t, url)
@@ -129,7 +129,7 @@ func TestAStoreFromAnotherAge(t *testing.T) {
 }
 
 func otherYears(url, at string) {
-	client, err := syncguard.Open(url, syncguard.WithOperationTimeout(patience))
+	client, err := syncguard.Open(url, syncguard.WithOperationTimeout(testLimit))
 	ok(err)
 	defer client.Close()
 	ok(client.SetupSchema(background))
@@ -166,7 +166,7 @@ func TestNamesAndAddresses(t *testing.T) {
 }
 
 func resolve(port string) {
-	client, err := syncguard.Open("redis://"+net.JoinHostPort("two.test", port)+"/", syncguard.WithOperationTimeout(patience))
+	client, err := syncguard.Open("redis://"+net.JoinHostPort("two.test", port)+"/", syncguard.WithOperationTimeout(testLimit))
 	ok(err)
 	guard, err := client.Lock(background, "k")
 	ok(err)

@@ -2,6 +2,8 @@
 
 package syncguard
 
+// Lock, TryLock and Do. Uses wait.go and guard.go.
+
 import (
 	"context"
 	"errors"
@@ -15,7 +17,7 @@ import (
 //
 // It returns within the larger of the acquire timeout and the operation timeout, whatever becomes of the store.
 //
-// The errors: ErrAcquisitionTimeout if somebody held it to the end; ErrAborted, with the context's error, if ctx ended first;
+// The errors: ErrAcquisitionTimeout if another holder had it to the end; ErrAborted, with the context's error, if ctx ended first;
 // ErrInvalidArgument for a bad key or option; ErrClosed; the store's trouble, if it outlasted the wait. What an attempt of unknown
 // outcome may have left is taken back in the background: an error never leaves a lock behind.
 func (c *Client) Lock(ctx context.Context, key string, options ...LockOption) (*Guard, error) {
@@ -54,7 +56,7 @@ func (c *Client) TryLock(ctx context.Context, key string, options ...LockOption)
 	if err != nil {
 		return nil, err
 	}
-	g, failed := w.alone()
+	g, failed := w.tryOutsideLine()
 	return g, asError(failed)
 }
 
@@ -62,7 +64,7 @@ func (c *Client) TryLock(ctx context.Context, key string, options ...LockOption)
 // when the lock is lost; from Go 1.20 on context.Cause then gives ErrLost, with the reason.
 //
 // The error is Lock's, and then work was not run; or work's. If the lock was lost meanwhile, errors.Is finds ErrLost in it, and
-// errors.As an [Error] with the reason, beside what work gave; also if work gave nil: somebody else may have worked at the same time.
+// errors.As an [Error] with the reason, beside what work gave; also if work gave nil: another holder may have worked at the same time.
 // A release that fails goes to [WithReleaseErrors]: the work is done by then.
 func (c *Client) Do(ctx context.Context, key string, work func(ctx context.Context, guard *Guard) error, options ...LockOption) (err error) {
 	if work == nil {
@@ -78,10 +80,10 @@ func (c *Client) Do(ctx context.Context, key string, work func(ctx context.Conte
 	under, endContext := guard.g.end.context(ctx)
 	defer func() {
 		endContext()
-		// It compares the clock, to which a guard that is being released no longer looks.
+		// Err compares the clock. A guard that is being released no longer does.
 		_ = guard.Err()
 		released := guard.Release(context.Background())
-		// Whatever became of the release: without its store a lock is lost, and cannot be released.
+		// Also if the release failed: without its store a lock is lost and cannot be released.
 		if lost, ok := guard.Err().(*Error); ok && lost.Code == Lost {
 			err = lostDuring(lost, err)
 		}

@@ -1,5 +1,7 @@
 package syncguard_test
 
+// What a program is told when a lock is lost.
+
 import (
 	"context"
 	"errors"
@@ -36,7 +38,7 @@ func sameEnd(t testing.TB, ctx context.Context, err error) {
 	t.Helper()
 	select {
 	case <-ctx.Done():
-	case <-time.After(patience):
+	case <-time.After(testLimit):
 		t.Fatal("the context did not end")
 	}
 	same(t, ctx, err)
@@ -47,7 +49,7 @@ func ends(t testing.TB, guard *syncguard.Guard) {
 	t.Helper()
 	select {
 	case <-guard.Done():
-	case <-time.After(patience):
+	case <-time.After(testLimit):
 		t.Fatal("the loss was not noticed")
 	}
 }
@@ -122,7 +124,7 @@ func lostAs(t *testing.T, guard *syncguard.Guard, ctx context.Context, key strin
 	}
 }
 
-// A guard that nobody has told of its loss finds it out.
+// A guard finds its loss out, also if the library has not told it.
 func TestLossThatIsFoundOut(t *testing.T) {
 	onEach(t, func(t *testing.T, url string) {
 		client, key := open(t, url), name(t)

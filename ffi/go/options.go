@@ -2,6 +2,8 @@
 
 package syncguard
 
+// The options of clients and locks, checked when they are given. Uses cgo.go and errors.go.
+
 import (
 	"math"
 	"strings"
@@ -14,7 +16,7 @@ const Forever = time.Duration(math.MaxInt64)
 // Backoff is how the delay between attempts grows.
 type Backoff int32
 
-// The ways to grow.
+// The kinds of backoff.
 const (
 	// Exponential doubles with every attempt, up to the larger of the base delay and 2 s. The default.
 	Exponential Backoff = 1
@@ -22,10 +24,10 @@ const (
 	Fixed Backoff = 2
 )
 
-// Jitter is how the delay between attempts is blurred, so that waiters do not come back together.
+// Jitter is how much of the delay between attempts is random, so that waiters do not come back together.
 type Jitter int32
 
-// The ways to blur.
+// The kinds of jitter.
 const (
 	// EqualJitter: half of the delay is fixed, half is random. The default.
 	EqualJitter Jitter = 1
@@ -35,8 +37,8 @@ const (
 	NoJitter Jitter = 3
 )
 
-// ReleaseError is a release that failed where nobody was there to be told: of a guard that was collected or abandoned, or in
-// the undoing of a lock whose grant was never heard. Key and lock id are raw: think before you log them.
+// ReleaseError is a release that failed and that no call could report: of a guard that was collected or abandoned, or in the undoing of a
+// lock whose grant never arrived. Key and lock id are raw: keep them out of logs.
 type ReleaseError struct {
 	Err    error
 	Key    string
@@ -143,7 +145,7 @@ func bound(name string, d time.Duration, field func(*clientOptions) *uint32) Opt
 // WithCleanupInIsLocked lets IsLocked have locks removed that expired more than two seconds ago. Default off.
 func WithCleanupInIsLocked() Option { return func(o *clientOptions) { o.cleanup = true } }
 
-// WithReleaseErrors has releases reported that failed where nobody was there to be told. The callback runs on a thread of the
+// WithReleaseErrors has releases reported that failed and that no call could report. The callback runs on a thread of the
 // library. Default: to stderr with SYNCGUARD_DEBUG=true in the environment, else silent.
 func WithReleaseErrors(callback func(ReleaseError)) Option {
 	return func(o *clientOptions) { o.hooks.releaseError = callback }
@@ -172,7 +174,7 @@ func WithEventChannel(events chan<- Event) Option {
 	}
 }
 
-// WithRawEvents has events carry the raw key and lock id. Who knows a lock id can release the lock.
+// WithRawEvents has events carry the raw key and lock id. Any process that knows a lock id can release the lock.
 func WithRawEvents() Option { return func(o *clientOptions) { o.raw = true } }
 
 func (o *clientOptions) refuse(err error) {
@@ -268,7 +270,7 @@ func WithBackoff(b Backoff) LockOption {
 	}
 }
 
-// WithJitter sets how the delay is blurred. Default [EqualJitter].
+// WithJitter sets how much of the delay is random. Default [EqualJitter].
 func WithJitter(j Jitter) LockOption {
 	return func(o *lockOptions) {
 		if j != EqualJitter && j != FullJitter && j != NoJitter {
@@ -314,7 +316,7 @@ func (o *lockOptions) refuse(err error) {
 	}
 }
 
-// single tells whether there is to be one attempt and no wait.
+// single tells whether the options ask for one attempt and no wait.
 func (o *lockOptions) single() bool {
 	return o.once || (o.timeout != nil && *o.timeout == 0)
 }

@@ -76,7 +76,7 @@ func TestHandleIsFreedOnce(t *testing.T) {
 
 // Another Release has freed the C guard and has not yet recorded the end.
 func TestReleasedThisMoment(t *testing.T) {
-	g := &Guard{&guard{handle: new(guardHandle), end: new(guardEnd)}}
+	g := &Guard{&guardState{handle: new(guardHandle), end: new(guardEnd)}}
 	g.g.handle.close(false)
 	for _, err := range []error{g.Err(), g.Release(context.Background()), g.Extend(context.Background(), time.Second)} {
 		if !errors.Is(err, ErrReleased) {
@@ -85,7 +85,7 @@ func TestReleasedThisMoment(t *testing.T) {
 	}
 }
 
-// Never more inside than there are slots; those who give up leave theirs to others.
+// Never more calls inside than slots; a call that gives up leaves its slot to others.
 func TestSlots(t *testing.T) {
 	const size = 3
 	slots := newSlots(size)
@@ -115,8 +115,8 @@ func TestSlots(t *testing.T) {
 	full(t, slots)
 }
 
-// One gives up at the moment when a slot is handed to it.
-func TestASlotHandedToOneWhoGivesUp(t *testing.T) {
+// A call gives up at the moment when a slot is handed to it.
+func TestASlotHandedToACallThatGivesUp(t *testing.T) {
 	slots := newSlots(1)
 	slots.enter(context.Background(), time.Time{}, time.Minute)
 	slots.taken.Add(1)

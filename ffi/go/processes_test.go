@@ -1,5 +1,7 @@
 package syncguard_test
 
+// Tests that need a process of their own.
+
 import (
 	"bytes"
 	"fmt"

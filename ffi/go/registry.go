@@ -2,19 +2,21 @@
 
 package syncguard
 
+// Finds what a callback of C is for, by an id. Uses the standard library only.
+
 import "sync"
 
-// registry finds what a callback is for. C keeps an id and never a pointer of Go's; an id that was removed finds nothing, so a
-// callback that comes late is harmless. Nothing in it may refer to a guard or client, or the collector would never see those go.
-var registry = ids{found: make(map[uintptr]any)}
+// registry finds what a callback is for. C keeps an id and never a pointer of Go's. An id that was removed finds nothing, so a late callback
+// is harmless. Nothing in the registry may refer to a guard or a client, or those would never be collected.
+var registry = callbackRegistry{found: make(map[uintptr]any)}
 
-type ids struct {
+type callbackRegistry struct {
 	mu    sync.Mutex
 	last  uintptr
 	found map[uintptr]any
 }
 
-func (r *ids) add(value any) uintptr {
+func (r *callbackRegistry) add(value any) uintptr {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.last++
@@ -22,19 +24,19 @@ func (r *ids) add(value any) uintptr {
 	return r.last
 }
 
-func (r *ids) find(id uintptr) any {
+func (r *callbackRegistry) find(id uintptr) any {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.found[id]
 }
 
-func (r *ids) remove(id uintptr) {
+func (r *callbackRegistry) remove(id uintptr) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.found, id)
 }
 
-func (r *ids) count() int {
+func (r *callbackRegistry) count() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.found)

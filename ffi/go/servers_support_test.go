@@ -1,5 +1,7 @@
 package syncguard_test
 
+// Starts the servers that the tests use.
+
 import (
 	"bytes"
 	"fmt"
@@ -17,8 +19,8 @@ import (
 	"time"
 )
 
-// patience is how long a test waits for what must happen: far longer than it takes, for machines that are busy.
-const patience = 30 * time.Second
+// testLimit is how long a test waits for what must happen: far longer than it takes, for machines that are busy.
+const testLimit = 30 * time.Second
 
 var scratch string
 
@@ -27,7 +29,7 @@ func TestMain(m *testing.M) {
 		stages[stage](os.Args[1:])
 		os.Exit(0)
 	}
-	// SYNCGUARD_TEST_DIR is removed by whoever set it.
+	// The process that set SYNCGUARD_TEST_DIR removes it.
 	dir, err := os.MkdirTemp(os.Getenv("SYNCGUARD_TEST_DIR"), "sg-go-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -50,7 +52,7 @@ var (
 	startOne sync.Mutex
 )
 
-// start starts a child that ends with this process. ended waits for it; nobody else may.
+// start starts a child that ends with this process. Only ended may wait for it.
 func start(cmd *exec.Cmd) error {
 	startOne.Lock()
 	defer startOne.Unlock()
@@ -109,7 +111,7 @@ func startRedis(t testing.TB, args ...string) *redisServer {
 	return startRedisIn(t, dir, nil, args...)
 }
 
-// startRedisTCP starts a server on a port of its own, which somebody else may take before it does.
+// startRedisTCP starts a server on a port of its own, which another program may take before it does.
 func startRedisTCP(t testing.TB, args func(port int) []string) (*redisServer, int) {
 	t.Helper()
 	for try := 0; ; try++ {
@@ -215,7 +217,7 @@ func pgProgram(t testing.TB, name string) string {
 	return ""
 }
 
-// asServerUser runs as postgres when the test is root, whom the server refuses.
+// asServerUser runs as postgres when the test is root: the server refuses root.
 func asServerUser(program string, args ...string) *exec.Cmd {
 	if os.Getuid() == 0 {
 		args = append([]string{"--reuid=postgres", "--regid=postgres", "--clear-groups", "--pdeathsig", "QUIT", program}, args...)

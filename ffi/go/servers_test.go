@@ -155,8 +155,8 @@ func TestDoWhenTheStoreIsGone(t *testing.T) {
 			server.stop()
 			select {
 			case <-ctx.Done():
-			case <-time.After(patience):
-				t.Error("nobody noticed")
+			case <-time.After(testLimit):
+				t.Error("the loss was not noticed")
 			}
 			is(t, cause(ctx), syncguard.ErrLost)
 			if silent {
@@ -257,14 +257,14 @@ func TestPostgresStandby(t *testing.T) {
 	is(t, err, syncguard.ErrServiceUnavailable)
 	is(t, client.Check(background), syncguard.ErrServiceUnavailable)
 	if !free(t, client, "k") {
-		t.Fatal("nobody holds it")
+		t.Fatal("it is not held")
 	}
 }
 
 // 40: behind a pooler that gives every transaction another session.
 func TestPgBouncer(t *testing.T) {
 	server := postgres(t)
-	client := open(t, startBouncer(t, server), syncguard.WithSchema("bounced"), syncguard.WithOperationTimeout(patience))
+	client := open(t, startBouncer(t, server), syncguard.WithSchema("bounced"), syncguard.WithOperationTimeout(testLimit))
 	key := name(t)
 	done := make(chan error, 8)
 	for i := 0; i < 8; i++ {

@@ -1,6 +1,7 @@
 #include "_cgo_export.h"
 
-/* User data is an id that Go looks up; whoever comes after the id was given up finds nothing. */
+/* The callbacks that C calls, each of which calls the function of callbacks.go with the id in its user data. A callback that comes after
+ * the id was removed finds nothing. */
 static void on_lost(void *id, const syncguard_error *why) { syncguardGoOnLost((uintptr_t)id, (syncguard_error *)why); }
 
 static void on_call(void *id) { syncguardGoOnCall((uintptr_t)id); }

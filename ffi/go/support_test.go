@@ -1,5 +1,7 @@
 package syncguard_test
 
+// What the tests share.
+
 import (
 	"context"
 	"errors"
@@ -35,9 +37,9 @@ func is(t testing.TB, err error, targets ...error) {
 
 func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
-	for end := time.Now().Add(patience); !holds(); time.Sleep(2 * time.Millisecond) {
+	for end := time.Now().Add(testLimit); !holds(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("in vain: %s", what)
+			t.Fatalf("waited too long for: %s", what)
 		}
 	}
 }

@@ -96,7 +96,7 @@ func TestServersThatAreNone(t *testing.T) {
 			}
 		}
 	}
-	silence := func(c net.Conn) { _, _ = c.Read(make([]byte, 1)); time.Sleep(patience) }
+	silence := func(c net.Conn) { _, _ = c.Read(make([]byte, 1)); time.Sleep(testLimit) }
 	endless := func(c net.Conn) {
 		chunk := bytes.Repeat([]byte("x"), 1<<16)
 		_, _ = c.Write([]byte("+"))
@@ -129,7 +129,7 @@ func TestServersThatAreNone(t *testing.T) {
 				if err == nil {
 					t.Fatalf("granted, with fence %s", guard.Fence())
 				}
-				if took := time.Since(begun); took > patience/2 {
+				if took := time.Since(begun); took > testLimit/2 {
 					t.Fatalf("it took %v", took)
 				}
 			})
@@ -256,7 +256,7 @@ func TestTLS(t *testing.T) {
 	must(t, lock(t, client, "k").Release(background))
 }
 
-// certify makes a certificate, and a file with it for who trusts it.
+// certify makes a certificate, and a file of roots with it.
 func certify(t *testing.T, from *x509.Certificate) (tls.Certificate, string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

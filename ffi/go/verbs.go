@@ -2,6 +2,8 @@
 
 package syncguard
 
+// The five verbs and the lookups: one attempt each. Uses call.go and client.go.
+
 import (
 	"context"
 	"errors"
@@ -34,7 +36,7 @@ type LockInfo struct {
 // FenceNumber is the fencing token as a number, which fits a BIGINT; 0, which is no fence, for a zero value.
 func (i LockInfo) FenceNumber() uint64 { return fenceNumber(i.Fence) }
 
-// LockInfoRaw is a live lock with its raw key and lock id: who has it can release the lock.
+// LockInfoRaw is a live lock with its raw key and lock id, which are enough to release it.
 type LockInfoRaw struct {
 	LockInfo
 	Key    string
@@ -97,7 +99,7 @@ func (c *Client) Acquire(ctx context.Context, key string, ttl time.Duration) (Ac
 	return grant, asError(failed)
 }
 
-// Release releases the lock with this id, whoever acquired it. ErrAbsent if there is no such live lock.
+// Release releases the lock with this id, whichever process acquired it. ErrAbsent if there is no such live lock.
 func (c *Client) Release(ctx context.Context, lockID string) error {
 	return c.call(ctx, func(p cClient, token cCancel) *Error { return cRelease(p, lockID, token) })
 }
@@ -120,7 +122,7 @@ func (c *Client) Extend(ctx context.Context, lockID string, ttl time.Duration) (
 	return expires, err
 }
 
-// IsLocked tells whether somebody holds a key. Never a guard before a mutation: between the look and the act it may change hands.
+// IsLocked tells whether a key is locked. Do not decide by it before a write: the lock may change hands between the two.
 func (c *Client) IsLocked(ctx context.Context, key string) (bool, error) {
 	var yes bool
 	err := c.call(ctx, func(p cClient, token cCancel) (err *Error) {
@@ -130,15 +132,15 @@ func (c *Client) IsLocked(ctx context.Context, key string) (bool, error) {
 	return yes, err
 }
 
-// LookupByKey finds the live lock of a key, ErrAbsent if there is none. For people and dashboards; never a guard before a
-// mutation.
+// LookupByKey finds the live lock of a key, ErrAbsent if there is none. For people and dashboards: do not decide by it
+// before a write.
 func (c *Client) LookupByKey(ctx context.Context, key string) (LockInfo, error) {
 	found, err := c.lookup(ctx, key, false, false)
 	return found.LockInfo, err
 }
 
-// LookupByID finds the live lock with this id, ErrAbsent if there is none. For people and dashboards; never a guard before a
-// mutation.
+// LookupByID finds the live lock with this id, ErrAbsent if there is none. For people and dashboards: do not decide by it
+// before a write.
 func (c *Client) LookupByID(ctx context.Context, lockID string) (LockInfo, error) {
 	found, err := c.lookup(ctx, lockID, true, false)
 	return found.LockInfo, err
@@ -162,7 +164,7 @@ func (c *Client) lookup(ctx context.Context, what string, byID, raw bool) (found
 	return found, err
 }
 
-// Owns tells whether the lock with this id is alive. A diagnostic; never a guard before a mutation.
+// Owns tells whether the lock with this id is alive. For diagnosis: do not decide by it before a write.
 func (c *Client) Owns(ctx context.Context, lockID string) (bool, error) {
 	_, err := c.lookup(ctx, lockID, true, false)
 	if errors.Is(err, ErrAbsent) {

@@ -2,17 +2,19 @@
 
 package syncguard
 
+// Waits for a lock in Go, as the library's waiting policy says. Uses call.go, guard_end.go and guard.go.
+
 import (
 	"context"
 	"sync"
 	"time"
 )
 
-// wait is one Lock: channels and contexts around the library's own waiting policy. When to try, how long to sleep and when to give up
-// is the library's to say.
+// wait is one Lock: channels and contexts around the library's own waiting policy, which decides when to try, how long to sleep and when to
+// give up.
 type wait struct {
 	ctx    context.Context
-	client *client
+	client *clientState
 	c      cClient
 	key    string
 	o      *lockOptions
@@ -25,7 +27,7 @@ type wait struct {
 	wake  chan struct{}
 }
 
-func newWait(ctx context.Context, client *client, c cClient, key string, o *lockOptions) (wait, error) {
+func newWait(ctx context.Context, client *clientState, c cClient, key string, o *lockOptions) (wait, error) {
 	if ctx == nil {
 		ctx = context.Background()
 	}
@@ -35,20 +37,20 @@ func newWait(ctx context.Context, client *client, c cClient, key string, o *lock
 	return wait{ctx: ctx, client: client, c: c, key: key, o: o}, nil
 }
 
-// once is a Lock that does not wait.
+// once is a Lock that does not wait, with the error of one that waited for no time.
 func (w *wait) once() (*Guard, error) {
-	g, err := w.alone()
+	g, err := w.tryOutsideLine()
 	if err != nil && err.Code == Locked {
 		hash, _ := cHashKey(w.key)
-		err = &Error{Code: AcquisitionTimeout, Message: "the lock is held by somebody else", KeyHash: hash, Attempts: 1}
+		err = &Error{Code: AcquisitionTimeout, Message: "the lock is held by another holder", KeyHash: hash, Attempts: 1}
 	} else if err != nil && err.KeyHash != "" {
 		err.Attempts = 1
 	}
 	return g, asError(err)
 }
 
-// alone is one attempt outside the line.
-func (w *wait) alone() (*Guard, *Error) {
+// tryOutsideLine is one attempt that does not join the line.
+func (w *wait) tryOutsideLine() (*Guard, *Error) {
 	limit, ok := w.client.taking.enter(w.ctx, time.Time{}, w.client.operationTimeout)
 	if !ok {
 		return nil, noSlot(w.ctx)
@@ -62,6 +64,7 @@ func (w *wait) alone() (*Guard, *Error) {
 	return w.took(grant, withTimeoutError(w.ctx, err))
 }
 
+// run takes the lock, or waits in line for it.
 func (w *wait) run() (*Guard, error) {
 	if g, err := w.enter(); g != nil || err != nil {
 		return g, asError(err)
@@ -72,7 +75,7 @@ func (w *wait) run() (*Guard, error) {
 	event := woken
 	for {
 		var next waiterStep
-		w.client.short(func() { next = cNext(w.place, event) })
+		w.client.oneAtATime(func() { next = cWaiterNext(w.place, event) })
 		switch {
 		case next.err != nil:
 			return nil, withContextError(w.ctx, next.err)
@@ -98,13 +101,13 @@ func (w *wait) enter() (*Guard, *Error) {
 	if !w.client.taking.enterNow() {
 		var grant granted
 		var err *Error
-		w.client.short(func() { grant, err = cJoin(w.c, w.key, w.o, w.id) })
+		w.client.oneAtATime(func() { grant, err = cWaiterNew(w.c, w.key, w.o, w.id) })
 		return w.took(grant, err)
 	}
 	defer w.client.taking.leave()
 	w.end.held.add(w.end)
 	watcher := watch(w.ctx, time.Time{})
-	grant, err := cEnter(w.c, w.key, w.o, w.id, watcher.token)
+	grant, err := cLockOrWait(w.c, w.key, w.o, w.id, watcher.token)
 	watcher.stop()
 	return w.took(grant, withContextError(w.ctx, err))
 }
@@ -121,7 +124,7 @@ func (w *wait) try(within time.Duration) (*Guard, waiterEvent, *Error) {
 	defer w.client.taking.leave()
 	w.end.held.add(w.end)
 	watcher := watch(w.ctx, time.Time{})
-	grant, err := cTryInLine(w.place, w.key, watcher.token)
+	grant, err := cWaiterTryLock(w.place, w.key, watcher.token)
 	watcher.stop()
 	if err == nil {
 		w.place = nil
@@ -155,7 +158,7 @@ func (w *wait) register() {
 	w.id = registry.add(w.end)
 }
 
-// forget is for a wait without a grant. With a hook the library forgets the id.
+// forget gives up the id of a wait without a grant. With a hook the library does that.
 func (w *wait) forget() {
 	if w.o.releaseError == nil {
 		registry.remove(w.id)
@@ -169,7 +172,7 @@ func (w *wait) took(grant granted, err *Error) (*Guard, *Error) {
 		return newGuard(w.client, grant, w.end, w.id, w.ctx), nil
 	case grant.waiter != nil:
 		w.end.notHeld()
-		// What rang before is found when the library is asked what to do.
+		// A signal sent before is not lost: the library, asked next, says what to do.
 		w.place, w.wake = grant.waiter, w.end.wake.channel()
 	default:
 		w.end.notHeld()
@@ -178,18 +181,18 @@ func (w *wait) took(grant granted, err *Error) (*Guard, *Error) {
 	return nil, err
 }
 
-// leave leaves the line and passes the turn on.
+// leave leaves the line, and the next one may try.
 func (w *wait) leave() {
 	if w.place != nil {
-		w.client.short(func() { cLeave(w.place) })
+		w.client.oneAtATime(func() { cWaiterFree(w.place) })
 		w.place = nil
 		w.forget()
 	}
 }
 
-// short makes a call that does no I/O for one who waits. One at a time: when thousands wake at once, the mutexes inside the library
-// would hold a thread for each.
-func (c *client) short(call func()) {
+// oneAtATime makes a call without I/O for a goroutine that waits. When thousands wake at once, the mutexes inside the library would hold a
+// thread for each.
+func (c *clientState) oneAtATime(call func()) {
 	c.waiting.Lock()
 	defer c.waiting.Unlock()
 	call()

@@ -1,5 +1,7 @@
 package syncguard_test
 
+// How goroutines wait for a lock.
+
 import (
 	"context"
 	"errors"
@@ -13,7 +15,7 @@ import (
 	syncguard "github.com/syncguard/syncguard/ffi/go"
 )
 
-// A release wakes who waits, long before a delay of an hour has passed.
+// A release wakes a waiter, long before a delay of an hour has passed.
 func TestAReleaseWakesTheWaiter(t *testing.T) {
 	onEach(t, func(t *testing.T, url string) {
 		// Two clients: the word comes through the store.
@@ -35,7 +37,7 @@ func TestAReleaseWakesTheWaiter(t *testing.T) {
 				t.Fatal(guard.Fence())
 			}
 			must(t, guard.Release(background))
-		case <-time.After(patience):
+		case <-time.After(testLimit):
 			t.Fatal("it still sleeps")
 		}
 	})
@@ -90,7 +92,7 @@ func TestTheWaitEnds(t *testing.T) {
 		begun := time.Now()
 		_, err = client.Lock(background, key, syncguard.WithAcquireTimeout(200*time.Millisecond))
 		is(t, err, syncguard.ErrAcquisitionTimeout)
-		if took := time.Since(begun); took < 190*time.Millisecond || took > patience {
+		if took := time.Since(begun); took < 190*time.Millisecond || took > testLimit {
 			t.Fatal(took)
 		}
 		must(t, held.Release(background))
@@ -172,7 +174,7 @@ func TestCancelledLocksLeaveNothingBehind(t *testing.T) {
 		}
 		// The undoing runs in the background, and looks again for what the server began to work on after it.
 		begun := time.Now()
-		guard, err := client.Lock(background, key, syncguard.WithAcquireTimeout(patience))
+		guard, err := client.Lock(background, key, syncguard.WithAcquireTimeout(testLimit))
 		must(t, err)
 		must(t, guard.Release(background))
 		t.Logf("held %d times of 150, free after %v", held, time.Since(begun))
@@ -286,7 +288,7 @@ func waiters(url, number string) {
 	fmt.Printf("%d threads for %d waiters, %d at the end", waiting, count, threads())
 }
 
-// Who came first is served first.
+// The first to come is served first.
 func TestWaitersAreServedInOrder(t *testing.T) {
 	onEach(t, func(t *testing.T, url string) {
 		client, key := open(t, url), name(t)
@@ -315,7 +317,7 @@ func TestWaitersAreServedInOrder(t *testing.T) {
 	})
 }
 
-// Of two thousand who come at once one asks the store.
+// Of two thousand callers that come at once one asks the store.
 func TestARushForOneKey(t *testing.T) {
 	onEach(t, func(t *testing.T, url string) {
 		const count = 2000
@@ -355,14 +357,14 @@ func TestARushForOneKey(t *testing.T) {
 	})
 }
 
-// Nobody calls when a holder dies: the first in line knows when its lease is over, and does not sleep for its own delay.
+// No signal comes when a holder dies: the first in line knows when its lease is over, and does not sleep for its own delay.
 func TestADeadHolderIsNotWaitedFor(t *testing.T) {
 	onEach(t, func(t *testing.T, url string) {
 		client, key := open(t, url), name(t)
 		for i := 0; i < 3; i++ {
 			_, err := client.Acquire(background, key, 300*time.Millisecond)
 			must(t, err)
-			ctx, cancel := context.WithTimeout(background, patience)
+			ctx, cancel := context.WithTimeout(background, testLimit)
 			defer cancel()
 			guard, err := client.Lock(ctx, key, syncguard.WithAcquireTimeout(syncguard.Forever), syncguard.WithRetryDelay(time.Hour))
 			must(t, err)
@@ -386,7 +388,7 @@ func TestCloseEndsWaits(t *testing.T) {
 	select {
 	case err := <-done:
 		is(t, err, syncguard.ErrClosed)
-	case <-time.After(patience):
+	case <-time.After(testLimit):
 		t.Fatal("it still waits")
 	}
 	must(t, held.Release(background))

@@ -1,5 +1,7 @@
 package syncguard_test
 
+// What becomes of the warnings of a check.
+
 import (
 	"context"
 	"strings"
@@ -85,14 +87,14 @@ func TestWarningsThatAreNotTaken(t *testing.T) {
 		})
 		timeout := limit
 		if cancelled {
-			timeout = 2 * patience
+			timeout = 2 * testLimit
 		}
 		client := open(t, server.url(), hook, syncguard.WithOperationTimeout(timeout))
 		begun := time.Now()
 		report, err := client.CheckReport(ctx)
 		took := time.Since(begun)
 		must(t, err)
-		if report.Warnings == 0 || report.Undelivered != report.Warnings || took < limit && !cancelled || took > patience {
+		if report.Warnings == 0 || report.Undelivered != report.Warnings || took < limit && !cancelled || took > testLimit {
 			t.Fatalf("%+v after %v", report, took)
 		}
 		if returned.Load() != 0 {

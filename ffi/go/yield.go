@@ -2,6 +2,8 @@
 
 package syncguard
 
+// Lets other goroutines run between calls of C. Uses the standard library only.
+
 import (
 	"runtime"
 	"sync/atomic"

@@ -1,3 +1,5 @@
+// Cycles of C and of Go side by side, for the request "beside". Uses main.go and syncguard.h.
+
 package main
 
 /*

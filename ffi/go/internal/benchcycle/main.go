@@ -143,12 +143,12 @@ func cycle(c *caller) error {
 		return err
 	}
 	if !granted {
-		return errors.New("a lock nobody else wants was taken")
+		return errors.New("a lock that no other caller wants was taken")
 	}
 	return c.release()
 }
 
-// contend has everybody come back at once; with polite, whoever has released comes back after another's grant.
+// contend has every caller come back at once; with polite, a caller that has released comes back after another's grant.
 func contend(callers []*caller, hold, d time.Duration, polite bool) ([]float64, error) {
 	var mu sync.Mutex
 	by := -1

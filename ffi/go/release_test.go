@@ -13,7 +13,7 @@ import (
 	syncguard "github.com/syncguard/syncguard/ffi/go"
 )
 
-// What the module uses again must not let an earlier user in.
+// The end of a guard, and of a token that serves several calls: neither reaches the next one.
 
 func TestAReleasedGuardDoesNotReachTheNext(t *testing.T) {
 	client := open(t, sqliteURL(t))
@@ -40,7 +40,7 @@ func TestAReleasedGuardDoesNotReachTheNext(t *testing.T) {
 	}
 }
 
-// What served before is released too when it is forgotten, also while somebody keeps the guards that it served.
+// A forgotten guard is released also while the program keeps earlier guards of the client.
 func TestAKeptGuardKeepsNoOther(t *testing.T) {
 	client := open(t, sqliteURL(t))
 	var kept []*syncguard.Guard
@@ -57,7 +57,7 @@ func TestAKeptGuardKeepsNoOther(t *testing.T) {
 	runtime.KeepAlive(kept)
 }
 
-// Of many who release one guard at once exactly one does, and the others learn it; meanwhile others get guards of their own.
+// Of many goroutines that release one guard at once exactly one does, and the others are told; meanwhile each locks another key.
 func TestManyReleaseOne(t *testing.T) {
 	client := open(t, sqliteURL(t))
 	for i := 0; i < 50; i++ {
@@ -101,7 +101,7 @@ func TestManyReleaseOne(t *testing.T) {
 }
 
 // A context that ends just after its call must not end the call of another.
-func TestALateCancelHitsNobodyElse(t *testing.T) {
+func TestALateCancelEndsNoOtherCall(t *testing.T) {
 	client := open(t, sqliteURL(t))
 	ctx, cancel := context.WithCancel(background)
 	defer cancel()
@@ -125,12 +125,12 @@ func TestALateCancelHitsNobodyElse(t *testing.T) {
 	}
 }
 
-// A Release that found no slot has not ended the renewal: it is made up for.
-func TestAReleaseInTheCrowd(t *testing.T) {
+// A Release that found no slot has not ended the renewal: it is made in the background.
+func TestAReleaseWithoutASlot(t *testing.T) {
 	client := open(t, sqliteURL(t))
 	guard := lock(t, client, "k")
 	granted := guard.ExpiresAt()
-	end := guard.Crowd()
+	end := guard.TakeAllSlots()
 	is(t, guard.Release(background), syncguard.ErrRateLimited)
 	is(t, guard.Err(), syncguard.ErrReleased)
 	if at := guard.ExpiresAt(); at.Before(granted) {

@@ -104,23 +104,3 @@ fn a_panic_still_finalizes_user_data() {
     assert!(status == PANIC);
     assert_eq!(FINALIZED.load(Ordering::SeqCst), 1);
 }
-
-/// The timer keeps every guard's deadline: a finalizer must not run on its thread.
-#[test]
-fn a_finalizer_never_runs_on_the_timers_thread() {
-    static ON_TIMER: AtomicU32 = AtomicU32::new(2);
-    unsafe extern "C" fn finalize(_: *mut std::ffi::c_void) {
-        let timer = std::thread::current().name() == Some("syncguard-timer");
-        ON_TIMER.store(u32::from(timer), Ordering::SeqCst);
-    }
-    let user = UserData::adopt(null_mut(), Some(finalize));
-    let timer = std::thread::Builder::new().name("syncguard-timer".to_owned());
-    let dropped = timer.spawn(move || drop(user)).expect("a thread");
-    dropped.join().expect("no panic");
-    let end = std::time::Instant::now() + std::time::Duration::from_secs(30);
-    while ON_TIMER.load(Ordering::SeqCst) == 2 {
-        assert!(std::time::Instant::now() < end, "it never ran");
-        std::thread::yield_now();
-    }
-    assert_eq!(ON_TIMER.load(Ordering::SeqCst), 0);
-}

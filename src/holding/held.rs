@@ -162,6 +162,11 @@ impl Alarm for Held {
             }
         }
     }
+
+    fn done(self: Arc<Self>) {
+        let runtime = self.core.runtime.clone();
+        runtime.drop_elsewhere(self);
+    }
 }
 
 /// Wakes the calls that wait for their turn with a guard.

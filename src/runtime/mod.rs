@@ -56,6 +56,13 @@ impl Runtime {
         }
     }
 
+    /// Drops `value` on a worker, if this is its last owner: what the user gave may run any code when it is dropped.
+    pub(crate) fn drop_elsewhere<T: Send + Sync + 'static>(&self, value: Arc<T>) {
+        if let Some(value) = Arc::into_inner(value) {
+            self.run(move || drop(value));
+        }
+    }
+
     pub(crate) fn run(&self, job: impl FnOnce() + Send + 'static) {
         self.workers.run(&self.timer, Box::new(job));
     }

@@ -17,6 +17,9 @@ pub(crate) trait Alarm: Send + Sync {
     /// Its time has come. Answers when to ring again.
     fn ring(self: Arc<Self>, now: Duration) -> Option<Duration>;
 
+    /// The timer is done with it. This runs on the timer's thread: an alarm that owns values of the user drops them elsewhere.
+    fn done(self: Arc<Self>);
+
     /// Whether it is that of a lock which `thread` took, with a lock id of this hash. An alarm is set for as long as its lock
     /// is held.
     fn is_of(&self, _thread: u64, _lock_id_hash: &str) -> bool {
@@ -212,7 +215,7 @@ impl TimerShared {
                         }
                         _ => {
                             drop(state);
-                            drop(alarm);
+                            alarm.done();
                         }
                     }
                     state = self.state.lock();
@@ -273,6 +276,8 @@ mod tests {
             let _ = self.0.send(self.1);
             None
         }
+
+        fn done(self: Arc<Self>) {}
     }
 
     #[test]

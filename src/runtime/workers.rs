@@ -116,6 +116,8 @@ impl Alarm for Workers {
             Some(now + AGAIN)
         }
     }
+
+    fn done(self: Arc<Self>) {}
 }
 
 #[cfg(all(test, not(loom)))]

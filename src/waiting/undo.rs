@@ -240,4 +240,9 @@ impl Alarm for Undo {
         self.resume();
         None
     }
+
+    fn done(self: Arc<Self>) {
+        let runtime = self.runtime.clone();
+        runtime.drop_elsewhere(self);
+    }
 }

@@ -24,9 +24,6 @@ type OnWarning = unsafe extern "C" fn(*mut c_void, *const c_char);
 type Wake = unsafe extern "C" fn(*mut c_void);
 type UserDataFree = unsafe extern "C" fn(*mut c_void);
 
-/// The thread on which no user code may run: it keeps every guard's deadline.
-const TIMER: &str = "syncguard-timer";
-
 /// The user's data, shared by everything that may still call a function with it. The last owner runs the finalizer.
 pub(crate) struct UserData {
     data: *mut c_void,
@@ -103,42 +100,10 @@ impl UserData {
 
 impl Drop for UserData {
     fn drop(&mut self) {
-        let Some(free) = self.free else { return };
-        let last = Finalizer {
-            data: self.data,
-            free,
-        };
-        // The timer's thread may be the last owner, if a guard was freed while its deadline was handled. If no other thread can be
-        // started, the finalizer runs here: it must run once.
-        if std::thread::current().name() == Some(TIMER) {
-            let last = Arc::new(last);
-            let other = Arc::clone(&last);
-            if std::thread::Builder::new()
-                .name("syncguard-call".to_owned())
-                .spawn(move || other.run())
-                .is_err()
-            {
-                last.run();
-            }
-        } else {
-            last.run();
+        if let Some(free) = self.free {
+            // SAFETY: the caller gave both for this, and the last owner drops the data once. The library drops what a user gave on
+            // any thread but its timer's.
+            unsafe { free(self.data) };
         }
-    }
-}
-
-struct Finalizer {
-    data: *mut c_void,
-    free: UserDataFree,
-}
-
-// SAFETY: as for `UserData`.
-unsafe impl Send for Finalizer {}
-// SAFETY: as for `UserData`.
-unsafe impl Sync for Finalizer {}
-
-impl Finalizer {
-    fn run(&self) {
-        // SAFETY: the caller gave both for this, and this is reached once: from `drop`, on one of its two ways.
-        unsafe { (self.free)(self.data) };
     }
 }

@@ -1,6 +1,7 @@
-//! A renewal that ends before the guard is made.
+//! A renewal that ends before the guard is made, and a lock whose last owner is the timer.
 
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use super::{Guard, Held};
@@ -11,6 +12,7 @@ use crate::holding::lifecycle::Ring;
 use crate::options::client::ClientOptions;
 use crate::options::lock::LockOptions;
 use crate::runtime::ending::InUse;
+use crate::runtime::timer::Alarm;
 use crate::stores::testkit::{Fault, ManualClock, MemoryBackend, Verb};
 use crate::types::error::ErrorCode;
 use crate::types::key::Key;
@@ -22,7 +24,7 @@ use crate::waiting::core::Core;
 const TTL: Duration = Duration::from_secs(30);
 
 /// A grant that is not in the care of a guard yet.
-fn granted(clock: &ManualClock, store: &MemoryBackend) -> Arc<Held> {
+fn granted(clock: &ManualClock, store: &MemoryBackend, options: &LockOptions) -> Arc<Held> {
     let key = Key::new("k").expect("a legal key");
     let ttl = Ttl::new(TTL).expect("a legal ttl");
     let lock_id = LockId::random().expect("an id");
@@ -32,7 +34,6 @@ fn granted(clock: &ManualClock, store: &MemoryBackend) -> Arc<Held> {
     let AcquireOutcome::Acquired(acquired) = answer else {
         panic!("the key is free");
     };
-    let options = LockOptions::new().ttl(TTL);
     let checked = options.checked().expect("legal options");
     let granted = Granted {
         acquired,
@@ -40,7 +41,7 @@ fn granted(clock: &ManualClock, store: &MemoryBackend) -> Arc<Held> {
         refused_after: None,
     };
     let core = Core::new(Arc::new(store.clone()), &ClientOptions::new().clock(clock));
-    Held::new(&core, key, granted, &checked, &options)
+    Held::new(&core, key, granted, &checked, options)
 }
 
 /// The first renewal is over when the guard gets its alarm_id. The next one must come at its time all the same, whatever became of
@@ -50,7 +51,7 @@ fn a_renewal_that_ends_before_the_guard_is_made_is_followed_by_the_next() {
     for fault in [None, Some(Fault::Refuse(ErrorCode::ServiceUnavailable))] {
         let clock = ManualClock::new();
         let store = MemoryBackend::with_clock(&clock);
-        let held = granted(&clock, &store);
+        let held = granted(&clock, &store, &LockOptions::new().ttl(TTL));
         let first = held.life.alarm().expect("a renewal to come");
         clock.advance(first - clock.now());
 
@@ -78,10 +79,35 @@ fn a_renewal_that_ends_before_the_guard_is_made_is_followed_by_the_next() {
         let end = Instant::now() + Duration::from_secs(30);
         while store.calls(Verb::Extend) < 2 {
             assert!(Instant::now() < end, "it is not renewed at {next:?}");
-            std::thread::sleep(Duration::from_millis(1));
+            thread::sleep(Duration::from_millis(1));
         }
         assert!(!guard.is_lost());
         // The end of the last guard waits for the timer's thread, which this keeps.
         drop(held);
     }
+}
+
+/// The timer keeps every guard's deadline: what the user gave must not be dropped on its thread.
+#[test]
+fn a_callback_is_not_dropped_on_the_timers_thread() {
+    struct TellThread(mpsc::Sender<ThreadId>);
+    impl Drop for TellThread {
+        fn drop(&mut self) {
+            self.0.send(thread::current().id()).unwrap_or_default();
+        }
+    }
+    let (tell, told) = mpsc::channel();
+    let captured = TellThread(tell);
+    let options = LockOptions::new().ttl(TTL).on_lost(move |_| {
+        let _ = &captured;
+    });
+    let clock = ManualClock::new();
+    let held = granted(&clock, &MemoryBackend::with_clock(&clock), &options);
+    drop(options);
+    // This thread stands for the timer's.
+    (held as Arc<dyn Alarm>).done();
+    let dropped_on = told
+        .recv_timeout(Duration::from_secs(30))
+        .expect("it was dropped");
+    assert_ne!(dropped_on, thread::current().id());
 }

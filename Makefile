@@ -37,7 +37,7 @@ repository:
 # A small program beside every common user of SQLite: versions that go together are found, and compile. `make test` resolves
 # all of them and compiles those at the ends of the range.
 compat: ## builds a program beside every common user of SQLite
-	SYNCGUARD_COMPAT=1 $(CARGO) test --test compat -- --nocapture
+	SYNCGUARD_COMPAT=1 $(CARGO) test --test project compat:: -- --nocapture
 
 # Compiles everything that is shipped with the oldest Rust that Cargo.toml promises.
 MSRV := $(shell sed -n 's/^rust-version = "\(.*\)"$$/\1/p' Cargo.toml)
@@ -101,7 +101,7 @@ torture: torture-c go-race ## runs what `make test` does in seconds, for hours
 	SYNCGUARD_TORTURE_CYCLES=1000000 $(CARGO) test --release --all-features --test redis no_two_hold_one_key -- --nocapture
 
 torture-c: ## runs a million cycles of C
-	SYNCGUARD_CYCLES=1000000 $(CARGO) test --release --package syncguard-ffi --all-features --test stores cycles_on_redis -- --nocapture
+	SYNCGUARD_CYCLES=1000000 $(CARGO) test --release --package syncguard-ffi --all-features --test programs cycles_on_redis -- --nocapture
 
 # The Go tests five times under the race detector, on all stores; `make test` runs them once.
 go-race: ## runs the Go tests five times under the race detector

@@ -11,9 +11,14 @@ use tempfile::TempDir;
 
 use super::pin::{self, Cores};
 
-#[path = "../../tests/support/postgres.rs"]
+#[allow(dead_code)]
+#[path = "../../tests/support/common/ports.rs"]
+mod ports;
+#[allow(dead_code)]
+#[path = "../../tests/support/common/postgres.rs"]
 mod postgres;
-#[path = "../../tests/support/redis.rs"]
+#[allow(dead_code)]
+#[path = "../../tests/support/common/redis.rs"]
 mod redis;
 
 const POSTGRES: [&str; 4] = [

@@ -3,10 +3,10 @@
 //! The helpers here dereference what C passed and are not `unsafe fn` themselves: they are methods of [`ExportedCall`], which
 //! exists only inside an exported (`unsafe extern "C"`) function, whose caller has promised what the header asks for.
 
-#[path = "boundary/callbacks.rs"]
 mod callbacks;
-#[path = "boundary/handle.rs"]
 mod handle;
+#[cfg(test)]
+mod tests;
 
 use std::ffi::{CStr, CString, OsStr, c_char};
 use std::mem::MaybeUninit;

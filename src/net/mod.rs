@@ -173,7 +173,8 @@ impl Socket {
 }
 
 #[cfg(test)]
-#[path = "../../tests/support/proxy.rs"]
+#[allow(dead_code)]
+#[path = "../../tests/support/common/proxy.rs"]
 mod proxy;
 #[cfg(test)]
 mod tests;

@@ -1,10 +1,11 @@
-//! What programs do with a lock that they hold.
+//! Tests what a program can do wrong with a lock that it holds.
 
-use super::*;
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Barrier, mpsc};
 use std::time::Instant;
+
+use super::*;
 use support::stopwatch::{Stopwatch, worst_of_three};
 use support::{PATIENCE, eventually};
 use syncguard::testkit::{Fault, Verb};
@@ -327,7 +328,7 @@ fn row_62_a_queued_callback_is_discarded_by_a_release() {
     });
     assert!(guard.release().expect("an answer").is_released());
     drop(extend.join().expect("no panic"));
-    // The end of the lease comes after the release: nobody is told.
+    // The end of the lease comes after the release: no callback is told.
     kit.clock.advance(TTL * 2);
     assert!(!guard.is_lost() && !guard.wait_lost(None));
     drop(guard);

@@ -1,9 +1,10 @@
-//! Hosts that fork, are hit by signals, or whose clock is set.
+//! Tests programs that fork, get signals, or whose clock is set.
+
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use super::*;
 use nix::libc;
 use process::{Stage, WallClock, in_child, say, set_wall_clock, wait_child};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use support::{PATIENCE, eventually};
 use syncguard::testkit::{Fault, Verb};
 use syncguard::{Call, LossReason, Ttl};
@@ -171,7 +172,7 @@ pub(super) fn signals_stage(dir: &Path) {
 }
 
 #[test]
-fn row_54_a_drop_that_nobody_hears() {
+fn row_54_a_drop_whose_failure_no_hook_hears() {
     let dir = tempfile::tempdir().expect("a temp dir");
     let mut stage = Stage::start("deaf", dir.path());
     assert_eq!(stage.expect("dropped"), "true");
@@ -273,7 +274,7 @@ pub(super) fn wall_clock_stage(dir: &Path) {
         eventually("a renewal", || guard.expires_at_ms() != before);
         assert!(guard.extend(TTL).expect("an answer").is_extended());
         assert!(guard.remaining() > TTL - TTL / 4);
-        // A lease that nobody renews ends in its time, whatever the clock says: not an hour later.
+        // A lease that is not renewed ends in its time, whatever the clock says: not an hour later.
         let short = LockOptions::new()
             .no_heartbeat()
             .ttl(Duration::from_millis(100));

@@ -1,4 +1,4 @@
-//! Lock ids.
+//! Tests lock ids that are wrong or that belong to another lock.
 
 use super::*;
 use syncguard::testkit::Verb;

@@ -1,4 +1,4 @@
-//! Keys.
+//! Tests keys that are wrong, long or unusual.
 
 use super::*;
 use syncguard::{KeySpace, LockId};
@@ -133,7 +133,7 @@ fn row_10_a_key_that_is_the_hash_of_another_one_shares_its_lock() {
     assert_eq!(hash.len(), 22);
     // One name, and so one lock with one holder.
     assert_eq!(redis.lock(&key(hash)).expect("a name"), long);
-    // Tables have room for every key.
+    // Tables can hold every key.
     let table = KeySpace::table();
     assert_eq!(
         table.lock(&key(&"k".repeat(512))).expect("a name").len(),

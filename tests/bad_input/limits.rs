@@ -1,4 +1,4 @@
-//! A system that has no more threads or descriptors to give.
+//! Tests a system that has no more threads or descriptors to give.
 
 use super::*;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -81,7 +81,7 @@ pub(super) fn threads_stage(_: &Path) {
     assert_eq!((store.stored(), store.calls(Verb::Release)), (0, 3));
     say("refused");
 
-    // The timer and no more. Started while there is room, it needs none later.
+    // The timer and no more. It starts while threads can be had, and needs no other later.
     allow_threads(plenty);
     let long = client.lock("long").expect("a lock");
     allow_threads(1);

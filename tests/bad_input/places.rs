@@ -1,4 +1,4 @@
-//! Where locks live: URLs, prefixes, table names.
+//! Tests URLs, prefixes and table names that are wrong.
 
 use super::*;
 use syncguard::KeySpace;

@@ -1,4 +1,4 @@
-//! Stores that hold what we did not write.
+//! Tests stores that hold values which the library did not write.
 
 use super::*;
 use rusqlite::Connection;

@@ -1,7 +1,8 @@
-//! TTLs, timeouts and retries.
+//! Tests TTLs, timeouts and retries that are wrong or extreme.
+
+use std::time::Instant;
 
 use super::*;
-use std::time::Instant;
 use support::{PATIENCE, eventually};
 use syncguard::testkit::{Fault, Verb};
 use syncguard::{Backoff, Call, CancelToken, Jitter, Ttl};

@@ -1,9 +1,7 @@
-//! A server that speaks the start-up of Postgres and may lie at every step of it. It notes everything that it is told.
-#![allow(dead_code)]
+//! A server that speaks the start-up of Postgres and may lie at every step of it. It records everything that it receives.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-#[cfg(feature = "tls")]
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
@@ -18,7 +16,6 @@ const SALT: &[u8] = b"a salt of sixteen";
 const ROUNDS: u32 = 4096;
 
 /// The certificate of a fake server and what it needs to speak TLS.
-#[cfg(feature = "tls")]
 #[derive(Clone)]
 pub struct Identity {
     config: Arc<rustls::ServerConfig>,
@@ -26,7 +23,6 @@ pub struct Identity {
     pub pem: String,
 }
 
-#[cfg(feature = "tls")]
 impl Identity {
     /// Signed by itself: any impostor can make one.
     pub fn new() -> Self {
@@ -50,30 +46,27 @@ impl Identity {
     }
 }
 
-enum Stream {
+enum PeerStream {
     Plain(TcpStream),
-    #[cfg(feature = "tls")]
     Tls(Box<rustls::StreamOwned<rustls::ServerConnection, TcpStream>>),
     /// In the midst of a change, or closed.
     Gone,
 }
 
-impl Read for Stream {
+impl Read for PeerStream {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Plain(stream) => stream.read(into),
-            #[cfg(feature = "tls")]
             Self::Tls(stream) => stream.read(into),
             Self::Gone => Ok(0),
         }
     }
 }
 
-impl Write for Stream {
+impl Write for PeerStream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Plain(stream) => stream.write(bytes),
-            #[cfg(feature = "tls")]
             Self::Tls(stream) => stream.write(bytes),
             Self::Gone => Err(io::ErrorKind::BrokenPipe.into()),
         }
@@ -82,7 +75,6 @@ impl Write for Stream {
     fn flush(&mut self) -> io::Result<()> {
         match self {
             Self::Plain(stream) => stream.flush(),
-            #[cfg(feature = "tls")]
             Self::Tls(stream) => stream.flush(),
             Self::Gone => Ok(()),
         }
@@ -106,7 +98,7 @@ pub struct Heard {
 
 /// One client, as the server sees it.
 pub struct Peer {
-    stream: Stream,
+    stream: PeerStream,
     pub heard: Heard,
     /// The body of the last message.
     last: Vec<u8>,
@@ -118,7 +110,7 @@ impl Peer {
         let _ = stream.set_write_timeout(Some(PATIENCE));
         let _ = stream.set_nodelay(true);
         Self {
-            stream: Stream::Plain(stream),
+            stream: PeerStream::Plain(stream),
             heard: Heard::default(),
             last: Vec::new(),
         }
@@ -144,16 +136,15 @@ impl Peer {
     }
 
     /// Agrees to TLS and does its part of it.
-    #[cfg(feature = "tls")]
     pub fn encrypt(&mut self, identity: &Identity) -> io::Result<()> {
         self.ssl_request()?;
         self.raw(b"S")?;
-        let Stream::Plain(tcp) = std::mem::replace(&mut self.stream, Stream::Gone) else {
+        let PeerStream::Plain(tcp) = std::mem::replace(&mut self.stream, PeerStream::Gone) else {
             return Err(io::ErrorKind::Other.into());
         };
         let session = rustls::ServerConnection::new(Arc::clone(&identity.config))
             .map_err(io::Error::other)?;
-        self.stream = Stream::Tls(Box::new(rustls::StreamOwned::new(session, tcp)));
+        self.stream = PeerStream::Tls(Box::new(rustls::StreamOwned::new(session, tcp)));
         Ok(())
     }
 
@@ -162,10 +153,7 @@ impl Peer {
         match self.untyped()? {
             0x0003_0000 => self.heard.introduced = true,
             80_877_102 => {
-                #[cfg(feature = "tls")]
-                let tls = matches!(self.stream, Stream::Tls(_));
-                #[cfg(not(feature = "tls"))]
-                let tls = false;
+                let tls = matches!(self.stream, PeerStream::Tls(_));
                 self.heard.cancel = Some((self.last.clone(), tls));
             }
             _ => return Err(io::ErrorKind::InvalidData.into()),
@@ -254,10 +242,10 @@ impl Peer {
     /// Reads on until the client has hung up or sends a query, which nothing here answers.
     fn drain(&mut self) {
         while self.receive().is_ok() && self.heard.kinds.ends_with('p') {}
-        if let Stream::Plain(tcp) = &self.stream {
+        if let PeerStream::Plain(tcp) = &self.stream {
             let _ = tcp.shutdown(Shutdown::Both);
         }
-        self.stream = Stream::Gone;
+        self.stream = PeerStream::Gone;
     }
 }
 

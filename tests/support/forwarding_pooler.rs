@@ -1,6 +1,5 @@
-//! A pooler that gives every transaction another session of the server and tells its clients a real process of it: a client that
+//! A pooler that gives every transaction another session of the server and names a real process of it to its clients: a client that
 //! trusts this takes a shared session for its own.
-#![allow(dead_code)]
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};

@@ -1,5 +1,4 @@
-//! A store in memory and a client on a clock that stands still until the test moves it.
-#![allow(dead_code)]
+//! A store in memory and a client on a clock that only the test moves.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};

@@ -1,7 +1,18 @@
-//! What several test programs need.
-#![allow(dead_code)]
+//! What several test programs use.
+// Every program has all of it and uses a part.
+#![allow(dead_code, unused_imports)]
 
-pub mod stopwatch;
+pub mod common;
+pub mod fake_postgres;
+pub mod forwarding_pooler;
+// The one feature that the programs do not all have.
+#[cfg(feature = "testkit")]
+pub mod kit;
+pub mod passing;
+pub mod process;
+pub mod verbs;
+
+pub use common::{postgres, proxy, redis, stopwatch};
 
 use std::fs::File;
 use std::thread::JoinHandle;
@@ -15,7 +26,7 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !holds() {
-        assert!(Instant::now() < end, "in vain: {what}");
+        assert!(Instant::now() < end, "it did not happen in time: {what}");
         std::thread::sleep(Duration::from_millis(2));
     }
 }
@@ -38,9 +49,9 @@ pub fn threads_named(prefix: &str) -> usize {
         .count()
 }
 
-/// Lowers this process's limit so that `room` more descriptors can be opened, however many it has inherited and under
-/// whatever numbers. What is returned fills the gaps below; dropping it makes more room.
-pub fn leave_descriptors(room: u64) -> Vec<File> {
+/// Lowers this process's limit so that `more` descriptors can be opened, however many it has inherited and under
+/// whatever numbers. What is returned fills the gaps below; dropping it frees descriptors.
+pub fn leave_descriptors(more: u64) -> Vec<File> {
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
     use std::os::fd::AsRawFd;
     let highest = std::fs::read_dir("/proc/self/fd")
@@ -58,7 +69,7 @@ pub fn leave_descriptors(room: u64) -> Vec<File> {
         gaps.push(file);
     };
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("the limit");
-    setrlimit(Resource::RLIMIT_NOFILE, (above + room).min(hard), hard).expect("a limit");
+    setrlimit(Resource::RLIMIT_NOFILE, (above + more).min(hard), hard).expect("a limit");
     gaps
 }
 

@@ -1,5 +1,4 @@
-//! A store that passes every verb on to another, and has a word with the test before it answers.
-#![allow(dead_code)]
+//! A store that passes every verb on to another, and calls the test before it answers.
 
 use syncguard::{
     AcquireOutcome, Backend, Call, Capabilities, ExtendOutcome, Key, LockError, LockId, LookupBy,

@@ -1,7 +1,6 @@
-//! Processes of a test: this binary again, told by the environment which stage to play, and children forked from one.
+//! Starts processes of a test: this binary again, with the stage to play in the environment, and children forked from one.
 //!
-//! A program that uses this has a test `stage` that hands its stages to [`play`].
-#![allow(dead_code)]
+//! A program that uses this has a test `stage` in its main file that hands its stages to [`play`].
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -23,8 +22,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// How long a forked child may live.
 const CHILD_SECONDS: u32 = 20;
 
-/// What a stage does, with the folder it works in.
-pub type Body = fn(&Path);
+/// The name of a stage, and what it does with the folder that it works in.
+pub type Entry = (&'static str, fn(&Path));
 
 /// Another process, ended with its owner.
 pub struct Stage {
@@ -117,8 +116,8 @@ impl Stage {
     #[track_caller]
     pub fn tell(&mut self, line: &str) {
         let stdin = self.stdin.as_mut().expect("a pipe");
-        writeln!(stdin, "{line}").expect("somebody who listens");
-        stdin.flush().expect("somebody who listens");
+        writeln!(stdin, "{line}").expect("an open pipe");
+        stdin.flush().expect("an open pipe");
     }
 
     #[track_caller]
@@ -168,8 +167,15 @@ impl Drop for Stage {
     }
 }
 
+/// Runs the stage `name` in a process of its own, for tests that count what a whole process has or uses.
+#[track_caller]
+pub fn run_alone(name: &str) {
+    let dir = tempfile::tempdir().expect("a folder");
+    Stage::start(name, dir.path()).finish();
+}
+
 /// Plays the stage that the environment names; does nothing in the test itself. Does not return from a stage.
-pub fn play(stages: &[(&str, Body)]) {
+pub fn play(stages: &[Entry]) {
     let Ok(name) = std::env::var(STAGE) else {
         return;
     };
@@ -186,8 +192,8 @@ pub fn play(stages: &[(&str, Body)]) {
 /// Says a line to the test, from a stage.
 pub fn say(line: &str) {
     let mut out = std::io::stdout().lock();
-    writeln!(out, "{SAYS}{line}").expect("somebody who listens");
-    out.flush().expect("somebody who listens");
+    writeln!(out, "{SAYS}{line}").expect("an open pipe");
+    out.flush().expect("an open pipe");
 }
 
 /// Waits for a line from the test, in a stage. A test that is gone ends the stage.

@@ -1,5 +1,4 @@
-//! The words of most tests of a store: keys, ids, times and what a verb answered.
-#![allow(dead_code)]
+//! Short forms for tests of a store: keys, ids, times and what a verb answered.
 
 use std::time::Duration;
 

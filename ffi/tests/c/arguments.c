@@ -193,7 +193,7 @@ static void keys_that_only_look_bad(void) {
     syncguard_guard_free(all[i]);
   }
   if (strcmp(syncguard_client_backend(C), "redis") == 0) {
-    /* Legal as names; it is the store that has no room for them. */
+    /* Legal as names; they are too long for the store. */
     syncguard_guard *g = NULL;
     syncguard_acquired a;
     EXPECT(IA, syncguard_lock(C, "fence:syncguard:foo", 19, NULL, &g, &err));

@@ -155,7 +155,7 @@ static void a_callback_may_call_back_in(void) {
   syncguard_client_free(seen.client);
 }
 
-/* 47: one that sleeps delays nobody else's loss, and is waited for, bounded, by its guard's free. */
+/* 47: one that sleeps delays no other guard's loss, and is waited for, bounded, by its guard's free. */
 static void a_callback_may_sleep(void) {
   struct seen slow = {0}, quick = {0};
   slow.client = quick.client = open_client();

@@ -20,7 +20,7 @@ static void on_lost(void *data, const syncguard_error *why) {
   lost++;
 }
 
-/* A lease that nobody renews ends in its time, and not an hour later. */
+/* A lease that is not renewed ends in its time, and not an hour later. */
 static void a_short_lease_ends(syncguard_client *client, int64_t step) {
   syncguard_acquired left;
   syncguard_guard *next = NULL;

@@ -45,7 +45,7 @@ int getaddrinfo(const char *node, const char *service, const struct addrinfo *hi
     return 0;
   }
   if (strcmp(node, "hangs.test") == 0) {
-    /* Nobody waits here for half a minute but this thread. */
+    /* Only this thread waits here for half a minute. */
     for (int i = 0; i < 30000 && !go_on; i++) {
       pause_ms(1);
     }
@@ -86,7 +86,7 @@ static void the_first_address_refuses(void) {
   syncguard_client_free(client);
 }
 
-/* A queue that is full and that nobody serves: who comes then is not answered. */
+/* A queue that is full and that no program serves: a new connection is not answered. */
 static void the_first_address_is_silent(void) {
   int waiting[16], listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   struct sockaddr_in in;

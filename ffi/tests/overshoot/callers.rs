@@ -1,4 +1,4 @@
-//! The calls, in each language: prepared while the store is well, made when it is not, and timed.
+//! Makes the calls in each language: prepares them while the store works, makes them while it does not, and measures them.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -36,6 +36,32 @@ impl Row {
     }
 }
 
+const C_VERBS: &[&str] = &[
+    "acquire",
+    "release",
+    "extend",
+    "is_locked",
+    "lookup_by_key",
+    "lookup_by_id",
+    "check",
+    "setup_schema",
+    "purge_expired",
+    "guard_release",
+    "guard_extend",
+    "guard_free",
+    "guard_free_beside_a_call",
+];
+const GO_VERBS: &[&str] = &[
+    "Acquire",
+    "Release",
+    "Extend",
+    "IsLocked",
+    "Check",
+    "SetupSchema",
+    "guard.Release",
+    "guard.Extend",
+];
+
 /// Every call of every language. Those that stand in line come alone, as a few, and as more than there are connections.
 pub fn rows() -> Vec<Row> {
     use Language::{C, Go, Rust};
@@ -53,7 +79,7 @@ pub fn rows() -> Vec<Row> {
             callers,
         }));
     }
-    // More than there are connections, or slots of Go, and nobody stands in line.
+    // More than there are connections, or slots of Go, and no caller waits in a line.
     for (language, call) in [(Rust, "lock, a key each"), (Go, "Lock, a key each")] {
         rows.push(Row {
             language,
@@ -73,40 +99,8 @@ pub fn rows() -> Vec<Row> {
             callers: 20,
         });
     }
-    let verbs: [(Language, &[&'static str]); 3] = [
-        (Rust, rust::VERBS),
-        (
-            C,
-            &[
-                "acquire",
-                "release",
-                "extend",
-                "is_locked",
-                "lookup_by_key",
-                "lookup_by_id",
-                "check",
-                "setup_schema",
-                "purge_expired",
-                "guard_release",
-                "guard_extend",
-                "guard_free",
-                "guard_free_beside_a_call",
-            ],
-        ),
-        (
-            Go,
-            &[
-                "Acquire",
-                "Release",
-                "Extend",
-                "IsLocked",
-                "Check",
-                "SetupSchema",
-                "guard.Release",
-                "guard.Extend",
-            ],
-        ),
-    ];
+    let verbs: [(Language, &[&'static str]); 3] =
+        [(Rust, rust::VERBS), (C, C_VERBS), (Go, GO_VERBS)];
     for (language, calls) in verbs {
         rows.extend(calls.iter().map(|call| Row {
             language,
@@ -238,7 +232,7 @@ pub struct Program {
 
 /// Calls under way.
 pub enum Running {
-    Rust(rust::Running, u32),
+    Rust(rust::RunningCallers, u32),
     Program(Program),
 }
 

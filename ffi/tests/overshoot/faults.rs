@@ -1,11 +1,11 @@
-//! The troubles that a store can be in, made with real servers.
+//! Makes the faults that a store can have, with real servers.
 
 use std::cell::RefCell;
 use std::time::Duration;
 
-use crate::postgres::{Frozen, Server};
-use crate::proxy::{Address, Mode, Proxy};
-use crate::redis::{Paused, RedisServer};
+use crate::support::common::postgres::{Frozen, Server};
+use crate::support::common::proxy::{Address, Mode, Proxy};
+use crate::support::common::redis::{Paused, RedisServer};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {

@@ -1,9 +1,9 @@
-//! The calls of Rust.
+//! Makes the calls of the Rust API.
 
 use std::sync::{Arc, Barrier, mpsc};
 use std::time::{Duration, Instant};
 
-use crate::stopwatch::Stopwatch;
+use crate::support::common::stopwatch::Stopwatch;
 use syncguard::{
     Backend, Call, Client, ClientOptions, Guard, Key, LockId, LockOptions, LookupBy, Ttl,
 };
@@ -31,7 +31,7 @@ pub struct RustCalls {
     options: LockOptions,
 }
 
-pub struct Running {
+pub struct RunningCallers {
     callers: usize,
     results: mpsc::Receiver<(Duration, Duration)>,
 }
@@ -84,7 +84,7 @@ impl RustCalls {
         }
     }
 
-    pub fn go(self, bound_ms: u32) -> Running {
+    pub fn go(self, bound_ms: u32) -> RunningCallers {
         let (tell, results) = mpsc::channel();
         let callers = self.guards.len();
         let start = Arc::new(Barrier::new(callers));
@@ -101,11 +101,11 @@ impl RustCalls {
                 std::mem::forget(kept);
             });
         }
-        Running { callers, results }
+        RunningCallers { callers, results }
     }
 }
 
-impl Running {
+impl RunningCallers {
     pub fn end(self, limit: Duration) -> Vec<(Duration, Duration)> {
         let end = Instant::now() + limit;
         (0..self.callers)

@@ -1,9 +1,10 @@
 //! What the tests of the C ABI share: the library under test, compilers, and programs run under a limit.
+// Every program has all of it and uses a part.
 #![allow(dead_code)]
 
-#[path = "programs.rs"]
+#[path = "../../../tests/support/common/mod.rs"]
+pub mod common;
 pub mod programs;
-#[path = "worker.rs"]
 pub mod worker;
 
 use std::path::{Path, PathBuf};
@@ -24,25 +25,6 @@ pub fn include() -> PathBuf {
     root().join("include")
 }
 
-/// The features this test was built with, as arguments for cargo: the library is built with the same ones.
-pub fn features() -> Vec<String> {
-    let mut on = Vec::new();
-    for (name, is_on) in [
-        ("redis", cfg!(feature = "redis")),
-        ("postgres", cfg!(feature = "postgres")),
-        ("sqlite", cfg!(feature = "sqlite")),
-        ("tls", cfg!(feature = "tls")),
-    ] {
-        if is_on {
-            on.push(name);
-        }
-    }
-    vec![
-        "--no-default-features".to_owned(),
-        format!("--features={}", on.join(",")),
-    ]
-}
-
 /// Where cargo puts the libraries.
 pub fn target() -> PathBuf {
     // <target>/debug/deps/<test>: the directory of the profile this test was built in.
@@ -61,7 +43,6 @@ pub fn library() -> &'static Path {
         cargo
             .current_dir(root())
             .args(["build", "--quiet", "-p", "syncguard-ffi", "--lib"])
-            .args(features())
             .arg("--target-dir")
             .arg(target);
         if profile.file_name().is_some_and(|p| p == "release") {

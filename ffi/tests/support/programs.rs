@@ -1,5 +1,4 @@
-//! The C programs in `tests/c`.
-#![allow(dead_code)]
+//! Builds and runs the C programs in `tests/c`.
 
 use std::path::PathBuf;
 use std::process::Command;

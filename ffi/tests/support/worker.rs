@@ -1,4 +1,4 @@
-//! The examples' worker, in whatever language.
+//! Runs the examples' worker, in any language.
 
 use std::io::{BufRead, BufReader, Lines};
 use std::path::Path;

@@ -133,3 +133,11 @@ fn bad_urls_are_refused_without_their_secrets() {
     let error = RedisUrl::parse("redis://h?timeout=1").err().expect("bad");
     assert!(error.message().contains("\"timeout\""));
 }
+
+#[cfg(not(feature = "tls"))]
+#[test]
+fn tls_that_was_not_built_is_refused_by_name() {
+    let options = crate::ClientOptions::new();
+    let error = crate::RedisBackend::open("rediss://h", &options).expect_err("not built");
+    assert!(error.message().contains("tls"));
+}

@@ -3,6 +3,7 @@
 mod architecture;
 mod compat;
 mod documents;
+mod layout;
 mod limit;
 mod package;
 mod scripts;

@@ -1,0 +1,204 @@
+//! Tests that the test programs are laid out in one way: a folder each, one line that reaches the support, short functions, and no
+//! type name twice in one program.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The longest function that a reader can keep in mind.
+const LINES: usize = 80;
+
+/// Files that reach a module at another place, and that place.
+const REACHED: [(&str, &str); 2] = [
+    // The tests of the C ABI use the servers of these.
+    (
+        "ffi/tests/support/mod.rs",
+        "../../../tests/support/common/mod.rs",
+    ),
+    // The documentation shows this example; the tests run it.
+    ("tests/core/own_store.rs", "../../examples/own_store.rs"),
+];
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Every Rust file under `dir`, as its path from the root, and its text.
+fn sources(dir: &str) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let mut folders = vec![root().join(dir)];
+    while let Some(folder) = folders.pop() {
+        let entries = fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
+        for path in entries.map(|entry| entry.expect("an entry").path()) {
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|e| e == "rs") {
+                let text = fs::read_to_string(&path).expect("a source");
+                let name = path.strip_prefix(root()).expect("a file of ours");
+                found.push((name.display().to_string(), text));
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+fn all_sources() -> Vec<(String, String)> {
+    let all = [sources("tests"), sources("ffi/tests")].concat();
+    assert!(all.len() > 70, "only {} files", all.len());
+    all
+}
+
+/// The name and the length of every function that begins its line, in any depth.
+fn functions(text: &str) -> Vec<(&str, usize)> {
+    let lines: Vec<&str> = text.lines().collect();
+    let mut found = Vec::new();
+    for (first, line) in lines.iter().enumerate() {
+        let code = line.trim_start();
+        let depth = line.len() - code.len();
+        let mut words = code.split(' ').skip_while(|word| {
+            word.starts_with("pub") || ["const", "unsafe", "extern", "\"C\""].contains(word)
+        });
+        if words.next() != Some("fn") {
+            continue;
+        }
+        let name = words.next().unwrap_or_default();
+        let name = name.split(['(', '<']).next().unwrap_or_default();
+        // Formatted code: the brace that ends a function has the depth of its beginning.
+        let end = format!("{}}}", " ".repeat(depth));
+        let whole = line.ends_with('}') || line.ends_with(';');
+        let more = lines[first..].iter().position(|line| **line == end);
+        let length = if whole { 1 } else { more.map_or(1, |n| n + 1) };
+        found.push((name, length));
+    }
+    found
+}
+
+#[test]
+fn no_function_of_a_test_is_longer_than_a_screen() {
+    let mut long = Vec::new();
+    let mut seen = 0;
+    for (file, text) in all_sources() {
+        for (name, length) in functions(&text) {
+            seen += 1;
+            if length > LINES {
+                long.push(format!("{file}: {name} has {length} lines"));
+            }
+        }
+    }
+    assert!(seen > 1000, "only {seen} functions");
+    assert!(long.is_empty(), "split these:\n{}", long.join("\n"));
+}
+
+#[test]
+fn a_long_function_would_be_seen() {
+    let body = "    let _ = 1;\n".repeat(LINES);
+    let text = format!("mod m {{\n    fn short() {{}}\n}}\n\n#[test]\nfn long() {{\n{body}}}\n");
+    assert_eq!(functions(&text), [("short", 1), ("long", LINES + 2)]);
+}
+
+#[test]
+fn modules_are_reached_in_one_way() {
+    let mut others = Vec::new();
+    for (file, text) in all_sources() {
+        let lines = text.lines().map(str::trim);
+        for line in lines.filter(|line| line.starts_with("#[path") || line.starts_with("#![path")) {
+            let place = line.split('"').nth(1).unwrap_or_default();
+            let main = file.ends_with("/main.rs") && place == "../support/mod.rs";
+            if !main && !REACHED.contains(&(&file, place)) {
+                others.push(format!("{file}: {line}"));
+            }
+        }
+    }
+    assert!(
+        others.is_empty(),
+        "use a module of the program's folder, or the support:\n{}",
+        others.join("\n")
+    );
+}
+
+/// A feature is asked for in Cargo.toml, for a whole program.
+#[test]
+fn no_test_asks_for_a_feature_itself() {
+    let mut asking = Vec::new();
+    for (file, text) in all_sources() {
+        // The support of stores in memory needs a feature that a program may be without.
+        let ours = file == "tests/project/layout.rs" || file == "tests/support/mod.rs";
+        for line in text.lines().filter(|line| line.contains("cfg")) {
+            if line.contains("feature = ") && !ours {
+                asking.push(format!("{file}: {}", line.trim()));
+            }
+        }
+    }
+    assert!(asking.is_empty(), "{}", asking.join("\n"));
+    for package in ["Cargo.toml", "ffi/Cargo.toml"] {
+        let manifest = fs::read_to_string(root().join(package)).expect("a manifest");
+        let dir = Path::new(package).with_file_name("tests");
+        let named = manifest.matches("[[test]]\nname = ").count();
+        let features = manifest.matches("\"\nrequired-features = ").count();
+        assert_eq!(programs(&dir).len(), named, "{package}");
+        assert!(features >= named, "{package}");
+    }
+}
+
+/// The folders under `dir` that are programs.
+fn programs(dir: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(root().join(dir)).expect("a folder");
+    entries
+        .map(|entry| entry.expect("an entry").path())
+        .filter(|path| path.join("main.rs").exists())
+        .collect()
+}
+
+#[test]
+fn no_type_name_is_declared_twice_in_one_program() {
+    let common = sources("tests/support/common");
+    let mut twice = Vec::new();
+    for (dir, shared) in [
+        ("tests", sources("tests/support")),
+        ("ffi/tests", [sources("ffi/tests/support"), common].concat()),
+    ] {
+        for program in programs(Path::new(dir)) {
+            let folder = program.strip_prefix(root()).expect("a folder of ours");
+            let folder = folder.display().to_string();
+            let mut places: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+            let own = sources(&folder);
+            for (file, text) in own.iter().chain(&shared) {
+                for name in types(text) {
+                    places.entry(name).or_default().push(file);
+                }
+            }
+            places.retain(|_, files| files.len() > 1);
+            twice.extend(
+                places
+                    .iter()
+                    .map(|(name, files)| format!("{name}: {files:?}")),
+            );
+        }
+    }
+    assert!(twice.is_empty(), "declared twice:\n{}", twice.join("\n"));
+}
+
+/// The types that a file declares; not those that an implementation of a trait names.
+fn types(text: &str) -> Vec<&str> {
+    let mut found = Vec::new();
+    let mut implementing = false;
+    for line in text.lines() {
+        match line {
+            _ if line.starts_with("impl") => implementing = true,
+            "}" => implementing = false,
+            _ => {}
+        }
+        let mut words = line
+            .split_whitespace()
+            .skip_while(|word| word.starts_with("pub"));
+        let kind = words.next().unwrap_or_default();
+        let declares = ["struct", "enum", "trait", "union", "type"].contains(&kind);
+        if declares && !implementing {
+            let name = words.next().unwrap_or_default();
+            let end = |c: char| !(c.is_ascii_alphanumeric() || c == '_');
+            found.push(name.split(end).next().unwrap_or_default());
+        }
+    }
+    found
+}

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use super::*;
 use support::stopwatch::{Stopwatch, worst_of_three};
-use support::{PATIENCE, eventually};
+use support::{WAIT_LIMIT, eventually};
 use syncguard::testkit::{Fault, Verb};
 use syncguard::{Call, CancelToken};
 
@@ -31,7 +31,7 @@ fn row_53_inside_an_async_runtime() {
                 assert!(!task.await.expect("no panic").expect("an answer"));
                 let moved = client.clone();
                 let blocking = tokio::task::spawn_blocking(move || {
-                    let options = LockOptions::new().acquire_timeout(PATIENCE);
+                    let options = LockOptions::new().acquire_timeout(WAIT_LIMIT);
                     moved.lock_with("k", &options).map(|g| g.fence())
                 });
                 // Held across an await, dropped inside a task.
@@ -55,7 +55,7 @@ fn row_53_inside_a_pool_of_threads() {
         .expect("a pool");
     let client = Store::memory().client;
     let options = LockOptions::new()
-        .acquire_timeout(PATIENCE)
+        .acquire_timeout(WAIT_LIMIT)
         .retry_delay(Duration::from_millis(1));
     let mut fences: Vec<u64> = pool.install(|| {
         (0..40)
@@ -104,7 +104,7 @@ fn row_54_a_callback_whose_panic_panics_again() {
             std::panic::panic_any(Bomb);
         }));
         kit.clock.advance(TTL);
-        rx.recv_timeout(PATIENCE).expect("the callback");
+        rx.recv_timeout(WAIT_LIMIT).expect("the callback");
         let watch = Stopwatch::start();
         let _ = guard.release();
         watch.stop()
@@ -348,7 +348,7 @@ fn row_62_no_heartbeat_means_none_also_after_a_failed_extend() {
     eventually("the other's renewal", || kit.store.calls(Verb::Extend) > 1);
     std::thread::sleep(Duration::from_millis(50));
     kit.clock.advance(TTL / 2);
-    assert!(guard.wait_lost(Some(PATIENCE)));
+    assert!(guard.wait_lost(Some(WAIT_LIMIT)));
     assert!(other.release().is_ok());
     assert!(guard.remaining().is_zero());
     let renewed = kit.client.get_by_id(guard.lock_id().as_str());

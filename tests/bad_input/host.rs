@@ -5,7 +5,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use super::*;
 use nix::libc;
 use process::{Stage, WallClock, in_child, say, set_wall_clock, wait_child};
-use support::{PATIENCE, eventually};
+use support::{WAIT_LIMIT, eventually};
 use syncguard::testkit::{Fault, Verb};
 use syncguard::{Call, LossReason, Ttl};
 
@@ -280,7 +280,7 @@ pub(super) fn wall_clock_stage(dir: &Path) {
             .ttl(Duration::from_millis(100));
         std::mem::forget(client.lock_with("short", &short).expect("a lock"));
         let wait = LockOptions::new()
-            .acquire_timeout(PATIENCE)
+            .acquire_timeout(WAIT_LIMIT)
             .retry_delay(Duration::from_millis(20));
         set_wall_clock(dir, -step);
         drop(

@@ -4,7 +4,7 @@ use super::*;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{Uid, setuid};
 use process::{Stage, say};
-use support::{PATIENCE, eventually};
+use support::{WAIT_LIMIT, eventually};
 use syncguard::testkit::Verb;
 
 #[test]
@@ -87,7 +87,10 @@ pub(super) fn threads_stage(_: &Path) {
     allow_threads(1);
     let unrenewed = client.lock_with("k", &short).expect("a lock");
     say("held");
-    assert!(unrenewed.wait_lost(Some(PATIENCE)), "nobody renewed it");
+    assert!(
+        unrenewed.wait_lost(Some(WAIT_LIMIT)),
+        "no heartbeat renewed it"
+    );
     assert_eq!(store.calls(Verb::Extend), 0);
     assert!(!long.is_lost() && long.extend(TTL).expect("an answer").is_extended());
     say("lost");

@@ -82,8 +82,8 @@ fn lock_file(dir: &Path) -> PathBuf {
 /// A client of the lock file in `dir`, patient enough for a busy machine.
 fn open(dir: &Path) -> Client {
     let options = ClientOptions::new()
-        .operation_timeout(support::PATIENCE)
-        .dispose_timeout(support::PATIENCE);
+        .operation_timeout(support::WAIT_LIMIT)
+        .dispose_timeout(support::WAIT_LIMIT);
     Client::open_with(&format!("sqlite:{}", lock_file(dir).display()), &options)
         .expect("a legal URL")
 }

@@ -5,7 +5,7 @@ use rusqlite::Connection;
 
 fn sql(store: &Store, statement: &str) {
     let file = Connection::open(store.file()).expect("the file");
-    file.busy_timeout(support::PATIENCE).expect("a timeout");
+    file.busy_timeout(support::WAIT_LIMIT).expect("a timeout");
     file.execute_batch(statement).expect(statement);
 }
 

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::*;
-use support::{PATIENCE, eventually};
+use support::{WAIT_LIMIT, eventually};
 use syncguard::testkit::{Fault, Verb};
 use syncguard::{Backoff, Call, CancelToken, Jitter, Ttl};
 
@@ -167,7 +167,9 @@ fn row_25_a_wait_without_end() {
 fn row_26_no_retry_and_retries_without_number() {
     let kit = kit();
     let _held = kit.lock_with(LockOptions::new());
-    let once = LockOptions::new().max_retries(0).acquire_timeout(PATIENCE);
+    let once = LockOptions::new()
+        .max_retries(0)
+        .acquire_timeout(WAIT_LIMIT);
     let error = kit.client.lock_with("k", &once).expect_err("held");
     assert_eq!(
         (error.code(), error.attempts()),
@@ -239,7 +241,7 @@ fn row_60_a_machine_that_was_suspended() {
     assert_eq!(kit.store.calls(Verb::Extend), 0);
     eventually("the callback", || count.load(SeqCst) == 1);
     kit.store.heal();
-    // The lease is over in the store too: somebody else may have it, and the old guard changes nothing.
+    // The lease is over in the store too: another caller may have it, and the old guard changes nothing.
     let next = take(&kit.client, "k");
     assert!(next.fence() > guard.fence());
     drop(guard);

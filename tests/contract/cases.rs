@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::support::postgres::{Disguise, Server};
 use crate::support::redis::RedisServer;
 use crate::support::verbs::{self, id, key};
-use crate::support::{PATIENCE, eventually};
+use crate::support::{WAIT_LIMIT, eventually};
 use syncguard::{
     Absence, AcquireOutcome, Acquired, Backend, Call, CancelToken, Client, ClientOptions,
     ErrorCode, ExtendOutcome, IncludeRaw, LockEvent, LockId, LockOptions, LookupBy, ReleaseOutcome,
@@ -48,7 +48,7 @@ fn acquire(store: &impl Backend, name: &str, id: &LockId, lasts: Duration) -> Ac
 fn granted(outcome: AcquireOutcome) -> Acquired {
     match outcome {
         AcquireOutcome::Acquired(grant) => grant,
-        AcquireOutcome::Locked(_) => panic!("somebody holds it"),
+        AcquireOutcome::Locked(_) => panic!("another holder has it"),
     }
 }
 
@@ -510,7 +510,7 @@ fn eight_threads_share_a_key<S: Store>() {
             std::thread::spawn(move || {
                 start.wait();
                 let options = LockOptions::new()
-                    .acquire_timeout(PATIENCE * 2)
+                    .acquire_timeout(WAIT_LIMIT * 2)
                     .retry_delay(Duration::from_millis(1));
                 for _ in 0..ROUNDS {
                     let guard = client
@@ -578,7 +578,7 @@ fn guards_and_verbs_work_on_the_same_locks<S: Store>() {
     );
     assert!(
         !guard.release().expect("an answer").is_released(),
-        "somebody was faster"
+        "another caller was faster"
     );
     let taken = granted(acquire(&there, "k", &id(), LONG));
     let error = here
@@ -631,7 +631,7 @@ fn a_lock_taken_away_is_lost<S: Store>() {
             .expect("an answer")
             .is_released()
     );
-    assert!(guard.wait_lost(Some(PATIENCE)));
+    assert!(guard.wait_lost(Some(WAIT_LIMIT)));
     assert!(!guard.extend(LONG).expect("no I/O").is_extended());
     assert!(!guard.release().expect("an answer").is_released());
 }

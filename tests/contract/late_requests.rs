@@ -8,7 +8,7 @@ use crate::support::postgres::Server;
 use crate::support::proxy::{Address, Proxy};
 use crate::support::redis::{RedisServer, directory};
 use crate::support::verbs::{code, granted, id, key, patient, ttl};
-use crate::support::{PATIENCE, eventually};
+use crate::support::{WAIT_LIMIT, eventually};
 use syncguard::{
     Backend, Call, CancelToken, Client, ErrorCode, ExtendOutcome, LockOptions, LookupBy,
 };
@@ -65,7 +65,7 @@ impl Network {
     fn warmed(self) -> Self {
         for client in [&self.far, &self.near] {
             let guard = client.lock("warm").expect("a free lock");
-            assert!(guard.extend(PATIENCE).expect("an answer").is_extended());
+            assert!(guard.extend(WAIT_LIMIT).expect("an answer").is_extended());
             assert!(guard.release().expect("an answer").is_released());
         }
         self
@@ -197,7 +197,7 @@ fn an_attempt_that_arrives_after_the_release_is_taken_back() {
         let far = net.far.clone();
         let options = LockOptions::new()
             .ttl(Duration::from_secs(600))
-            .acquire_timeout(PATIENCE)
+            .acquire_timeout(WAIT_LIMIT)
             .deadline(Instant::now() + Duration::from_secs(4));
         let locking = std::thread::spawn(move || far.lock_with("k", &options));
         net.proxy.wait_for(|counts| counts.from_clients > 0);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::support::postgres::{Bouncer, Server};
 use crate::support::proxy::{Address, Mode, Proxy};
 use crate::support::redis::RedisServer;
-use crate::support::{PATIENCE, ended, eventually, threads_named};
+use crate::support::{WAIT_LIMIT, ended, eventually, threads_named};
 use syncguard::{
     AcquireOutcome, Backend, Call, Client, ClientOptions, ErrorCode, Jitter, Key, LockError,
     LockId, LockOptions, Ttl, Watch,
@@ -17,30 +17,30 @@ use syncguard::{
 /// Options under which polling alone would take far longer than any test waits.
 fn patient() -> LockOptions {
     LockOptions::new()
-        .acquire_timeout(PATIENCE * 20)
-        .retry_delay(PATIENCE * 10)
+        .acquire_timeout(WAIT_LIMIT * 20)
+        .retry_delay(WAIT_LIMIT * 10)
         .jitter(Jitter::None)
-        .ttl(PATIENCE * 10)
+        .ttl(WAIT_LIMIT * 10)
 }
 
 /// Options that fall back to polling soon.
 fn polling() -> LockOptions {
     LockOptions::new()
-        .acquire_timeout(PATIENCE * 2)
+        .acquire_timeout(WAIT_LIMIT * 2)
         .retry_delay(Duration::from_millis(20))
 }
 
 fn clients(url: &str) -> (Client, Client) {
     let options = ClientOptions::new()
-        .operation_timeout(PATIENCE)
-        .connect_timeout(PATIENCE);
+        .operation_timeout(WAIT_LIMIT)
+        .connect_timeout(WAIT_LIMIT);
     let open = || Client::open_with(url, &options).expect("a legal URL");
     (open(), open())
 }
 
 /// A waiter of one client is called by the release of another, again and again.
 fn called_by_another(here: &Client, there: &Client, in_line: impl Fn() -> bool) {
-    let mut best = PATIENCE;
+    let mut best = WAIT_LIMIT;
     for round in 0..5 {
         // A lease that ended while the test waits would serve the waiter too.
         let guard = there.lock_with("k", &patient()).expect("a lock");
@@ -295,7 +295,7 @@ fn a_watch_ends_with_its_drop() {
     eventually("the end of the subscription", || subscribers(&server) == 0);
 }
 
-/// A watch of somebody's own that panics whenever it is called.
+/// A watch of the caller that panics whenever it is called.
 fn planted(client: &Client) -> Watch {
     let key = Key::new("k").expect("a key");
     let watch = client.watch(&key, Arc::new(|| panic!("planted")));
@@ -325,7 +325,7 @@ fn postgres(server: &Server, url: &str, schema: &str) -> (Client, Client) {
     (open(), open())
 }
 
-/// How many sessions say that somebody waits.
+/// How many sessions say that a caller waits.
 fn listeners(server: &Server) -> usize {
     let sql = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ShareLock' AND granted";
     server.sql(sql).trim().parse().expect("a count")
@@ -500,7 +500,7 @@ fn a_release_without_a_notification_is_found_by_polling() {
 fn a_restart_of_postgres_is_waited_out() {
     let server = Server::start(&[]);
     let (here, there) = postgres(&server, &server.url(), "again");
-    let long = LockOptions::new().ttl(PATIENCE * 10);
+    let long = LockOptions::new().ttl(WAIT_LIMIT * 10);
     let guard = there.lock_with("k", &long).expect("a lock");
     let waiter =
         std::thread::spawn(move || here.lock_with("k", &polling()).map(|g| g.fence().get()));
@@ -527,7 +527,7 @@ fn no_call_is_lost(clients: &(Client, Client)) {
         }
     });
     let took = begun.elapsed();
-    assert!(took < PATIENCE * 5, "{took:?}");
+    assert!(took < WAIT_LIMIT * 5, "{took:?}");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::support::kit::{Kit, THIRD, TTL, counter, kit, kit_with};
 use crate::support::passing::{Done, Passing};
 use crate::support::stopwatch::{Stopwatch, worst_of_three};
-use crate::support::{PATIENCE, eventually};
+use crate::support::{WAIT_LIMIT, eventually};
 use syncguard::testkit::{Fault, MemoryBackend, Verb};
 use syncguard::{
     Backend, Call, Client, ClientOptions, ErrorCode, Guard, Key, LockError, LockOptions, LookupBy,
@@ -161,7 +161,7 @@ fn a_lock_that_the_store_no_longer_has_is_lost_with_the_next_renewal() {
     let guard = kit.lock_with(LockOptions::new().on_lost(callback));
     kit.store.evict("k").expect("a key");
     kit.clock.advance(THIRD);
-    assert!(guard.wait_lost(Some(PATIENCE)));
+    assert!(guard.wait_lost(Some(WAIT_LIMIT)));
     eventually("the callback", || count.load(SeqCst) == 1);
     assert!(!guard.extend(TTL).expect("no I/O").is_extended());
     assert_eq!(kit.store.calls(Verb::Extend), 1);
@@ -173,7 +173,7 @@ fn a_panicking_store_loses_the_lock_and_not_the_process() {
     let guard = kit.lock();
     kit.store.once(Verb::Extend, Fault::Panic);
     kit.clock.advance(THIRD);
-    assert!(guard.wait_lost(Some(PATIENCE)));
+    assert!(guard.wait_lost(Some(WAIT_LIMIT)));
     kit.store.once(Verb::Release, Fault::Panic);
     drop(guard);
     kit.store.once(Verb::Acquire, Fault::Panic);
@@ -195,7 +195,7 @@ fn max_hold_ends_the_renewals() {
         assert_eq!(kit.store.calls(Verb::Extend), calls);
     }
     kit.renew(&other);
-    assert!(guard.wait_lost(Some(PATIENCE)) && !other.is_lost());
+    assert!(guard.wait_lost(Some(WAIT_LIMIT)) && !other.is_lost());
 }
 
 #[test]
@@ -320,12 +320,12 @@ fn late() -> (Kit, mpsc::Sender<()>) {
     let (answer, hold) = mpsc::channel();
     let options = ClientOptions::new()
         .clock(&kit.clock)
-        .operation_timeout(PATIENCE);
+        .operation_timeout(WAIT_LIMIT);
     let hold = Mutex::new(hold);
     let store = Passing::new(kit.store.clone(), move |done| {
         if done == Done::Extend {
             let hold = hold.lock().expect("not poisoned");
-            hold.recv_timeout(PATIENCE).expect("the test's word");
+            hold.recv_timeout(WAIT_LIMIT).expect("the test's word");
         }
     });
     kit.client = Client::with_backend_and(store, &options).expect("legal options");
@@ -421,7 +421,7 @@ fn drop_is_bounded_and_tells_the_hook() {
         took.saturating_sub(lost)
     });
     assert!(took < Duration::from_millis(300), "{took:?}");
-    let (code, key, id_len, source, shown) = rx.recv_timeout(PATIENCE).expect("the hook");
+    let (code, key, id_len, source, shown) = rx.recv_timeout(WAIT_LIMIT).expect("the hook");
     assert_eq!(
         (code, key.as_str(), id_len, source.as_str()),
         (ErrorCode::NetworkTimeout, "k", 22, "drop")
@@ -487,7 +487,7 @@ fn a_callback_may_release_and_drop_its_own_guard() {
     kit.store
         .always(Verb::Extend, Fault::Refuse(ErrorCode::ServiceUnavailable));
     kit.clock.advance(TTL);
-    assert_eq!(rx.recv_timeout(PATIENCE), Ok(true));
+    assert_eq!(rx.recv_timeout(WAIT_LIMIT), Ok(true));
 }
 
 #[test]
@@ -677,7 +677,7 @@ fn ttls_of_a_few_milliseconds_neither_spin_nor_overflow() {
         let guard = client
             .lock_with("tiny", &LockOptions::new().ttl(Duration::from_millis(ms)))
             .expect("a lock");
-        assert!(guard.wait_lost(Some(PATIENCE)));
+        assert!(guard.wait_lost(Some(WAIT_LIMIT)));
         drop(guard);
     }
     assert!(
@@ -708,7 +708,7 @@ fn said_of(
         .with_lock_and("k", &options, |guard| {
             assert_eq!(guard.loss(), None);
             lose(&kit, guard);
-            let (code, why) = told.recv_timeout(PATIENCE).expect("the callback");
+            let (code, why) = told.recv_timeout(WAIT_LIMIT).expect("the callback");
             assert_eq!(code, ErrorCode::Lost);
             assert!(guard.is_lost() && guard.loss() == why);
             assert!(!guard.extend(TTL).expect("no I/O").is_extended());
@@ -760,7 +760,7 @@ fn with_lock_says_that_the_lock_was_gone_at_its_end() {
     let error = kit
         .client
         .with_lock("k", |_| kit.store.evict("k").expect("a key"))
-        .expect_err("somebody else may have worked meanwhile");
+        .expect_err("another holder may have worked meanwhile");
     assert_eq!(error.loss_reason(), Some(LossReason::Removed));
     // Work that releases by itself has had its answer.
     let outcome = kit.client.with_lock("k", |guard| guard.release());

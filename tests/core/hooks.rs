@@ -10,7 +10,7 @@ use crate::support::kit::{TTL, kit_with};
 use crate::support::passing::{Done, Passing};
 use crate::support::process;
 use crate::support::process::Stage;
-use crate::support::{PATIENCE, eventually};
+use crate::support::{WAIT_LIMIT, eventually};
 use syncguard::testkit::{Fault, ManualClock, MemoryBackend, Verb};
 use syncguard::{
     Backend, Call, CancelToken, Client, ClientOptions, ErrorCode, IncludeRaw, Key, LockEvent,
@@ -106,7 +106,7 @@ fn trouble_is_an_event_without_a_reason_and_an_expired_lock_has_one() {
     let _ = store.extend(&mine, ttl(), &Call::new()).expect("an answer");
     let _ = store.release(&mine, &Call::new()).expect("an answer");
     let events: Vec<LockEvent> = (0..5)
-        .map(|_| told.recv_timeout(PATIENCE).expect("an event"))
+        .map(|_| told.recv_timeout(WAIT_LIMIT).expect("an event"))
         .collect();
     let trace: Vec<_> = events.iter().map(|e| (e.kind, e.ok, e.reason)).collect();
     assert_eq!(
@@ -170,7 +170,7 @@ fn a_fence_near_its_limit_warns_and_one_at_its_limit_fails() {
         .set_fence_counter("k", 90_000_000_000_000)
         .expect("a key");
     drop(kit.lock());
-    let warning = rx.recv_timeout(PATIENCE).expect("a warning");
+    let warning = rx.recv_timeout(WAIT_LIMIT).expect("a warning");
     assert!(warning.contains(&syncguard::hash_key("k")), "{warning}");
     kit.store
         .set_fence_counter("k", 900_000_000_000_000)
@@ -245,7 +245,7 @@ fn a_hook_that_hangs_delays_a_check_by_the_operation_timeout() {
     let options = ClientOptions::new()
         .operation_timeout(Duration::from_millis(200))
         .on_warning(move |text| match text {
-            "two" => drop(held.lock().map(|held| held.recv_timeout(PATIENCE))),
+            "two" => drop(held.lock().map(|held| held.recv_timeout(WAIT_LIMIT))),
             "panic" => panic!("planted"),
             _ => {}
         });
@@ -285,7 +285,7 @@ fn speak() {
         let _ = std::io::stdin().read_line(&mut String::new());
         drop(closed);
     });
-    let _ = wait.recv_timeout(PATIENCE);
+    let _ = wait.recv_timeout(WAIT_LIMIT);
 }
 
 #[test]
@@ -370,7 +370,7 @@ fn deep_callbacks(dir: &std::path::Path) {
     };
     let expect = |name: &'static str| {
         // The same callback may come more than once.
-        while heard.recv_timeout(PATIENCE).expect(name) != name {}
+        while heard.recv_timeout(WAIT_LIMIT).expect(name) != name {}
         process::say(name);
     };
     let (event, warning, release_error, lost) = (
@@ -440,7 +440,7 @@ fn deep_store(_: &std::path::Path) {
     });
     let client = Client::with_backend(store);
     let expect = |what: Done| loop {
-        let (done, thread) = heard.recv_timeout(PATIENCE).expect("the verb");
+        let (done, thread) = heard.recv_timeout(WAIT_LIMIT).expect("the verb");
         if done == what && thread.starts_with("syncguard-") {
             return;
         }
@@ -464,17 +464,17 @@ fn a_cancel_ends_a_check_whose_hook_hangs() {
     let (hold, held) = mpsc::channel::<()>();
     let (entered, held) = (Mutex::new(entered), Mutex::new(held));
     let options = ClientOptions::new()
-        .operation_timeout(PATIENCE * 4)
+        .operation_timeout(WAIT_LIMIT * 4)
         .on_warning(move |_| {
             let _ = entered.lock().map(|entered| entered.send(()));
-            drop(held.lock().map(|held| held.recv_timeout(PATIENCE * 2)));
+            drop(held.lock().map(|held| held.recv_timeout(WAIT_LIMIT * 2)));
         });
     let client = Client::with_backend_and(with_warnings(&["one"]), &options).expect("options");
     let token = CancelToken::new();
     let begun = Instant::now();
     std::thread::scope(|scope| {
         let check = scope.spawn(|| client.check_with(&Call::new().cancelled_by(&token)));
-        inside.recv_timeout(PATIENCE).expect("the hook");
+        inside.recv_timeout(WAIT_LIMIT).expect("the hook");
         token.cancel();
         let checked = check.join().expect("no panic").expect("what it found");
         assert_eq!(checked.undelivered, 1);
@@ -483,6 +483,6 @@ fn a_cancel_ends_a_check_whose_hook_hangs() {
         let checked = client.check_with(&soon).expect("what it found");
         assert_eq!(checked.undelivered, 1);
     });
-    assert!(begun.elapsed() < PATIENCE * 2);
+    assert!(begun.elapsed() < WAIT_LIMIT * 2);
     drop(hold);
 }

@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use crate::support;
-use crate::support::PATIENCE;
+use crate::support::WAIT_LIMIT;
 use crate::support::kit::kit_with;
 use crate::support::postgres::{Server, id, set_up, ttl};
 use crate::support::redis::{RedisServer, directory};
@@ -27,7 +27,7 @@ fn open(url: &str) -> Box<dyn Backend> {
     open_with(
         url,
         &ClientOptions::new()
-            .operation_timeout(PATIENCE)
+            .operation_timeout(WAIT_LIMIT)
             .connect_timeout(LIMIT),
     )
 }
@@ -99,7 +99,7 @@ fn a_timeout_says_that_connecting_took_too_long() {
     let url = format!("postgres://alice@127.0.0.1:{port},127.0.0.1:1/db?sslmode=disable");
     let short = ClientOptions::new()
         .operation_timeout(LIMIT)
-        .connect_timeout(PATIENCE);
+        .connect_timeout(WAIT_LIMIT);
     times_out(
         &*open_with(&url, &short),
         &format!("127.0.0.1:{port}"),
@@ -182,8 +182,8 @@ fn closing(answer: &'static [u8]) -> u16 {
 
 fn refused(url: &str) -> LockError {
     let patient = ClientOptions::new()
-        .operation_timeout(PATIENCE)
-        .connect_timeout(PATIENCE);
+        .operation_timeout(WAIT_LIMIT)
+        .connect_timeout(WAIT_LIMIT);
     let error = ask(&*open_with(url, &patient)).expect_err("another service");
     assert!(!error.may_have_applied(), "{error}");
     error
@@ -234,7 +234,7 @@ fn a_redis_that_expects_tls_is_thought_of() {
 
 fn wait_briefly() -> LockOptions {
     LockOptions::new()
-        .ttl(PATIENCE * 10)
+        .ttl(WAIT_LIMIT * 10)
         .acquire_timeout(Duration::from_millis(50))
         .retry_delay(Duration::from_millis(10))
 }
@@ -253,7 +253,7 @@ fn timed_out(client: &Client) -> String {
 
 fn held(client: &Client) -> Guard {
     client
-        .lock_with("my key", &wait_briefly().acquire_timeout(PATIENCE))
+        .lock_with("my key", &wait_briefly().acquire_timeout(WAIT_LIMIT))
         .expect("a free lock")
 }
 
@@ -302,8 +302,8 @@ fn a_thread_that_waits_for_its_own_lock_is_told_so() {
     ] {
         let options = ClientOptions::new()
             .schema("own")
-            .operation_timeout(PATIENCE)
-            .connect_timeout(PATIENCE);
+            .operation_timeout(WAIT_LIMIT)
+            .connect_timeout(WAIT_LIMIT);
         let open = || Client::open_with(&url, &options).expect("a good URL");
         tells_own_locks(&open(), &open());
     }
@@ -319,7 +319,7 @@ fn a_place_in_line_does_not_speak_of_threads() {
     let Turn::InLine(waiter) = turn else {
         panic!("it is held");
     };
-    let end = std::time::Instant::now() + PATIENCE;
+    let end = std::time::Instant::now() + WAIT_LIMIT;
     let error = loop {
         assert!(std::time::Instant::now() < end, "the wait has no end");
         match waiter.next(WaiterEvent::Woken) {
@@ -345,7 +345,7 @@ fn warnings(work: impl FnOnce(&Client)) -> Vec<String> {
     drop(kit);
     let mut all = Vec::new();
     loop {
-        match told.recv_timeout(PATIENCE) {
+        match told.recv_timeout(WAIT_LIMIT) {
             Ok(text) => all.push(text),
             // The client is gone, and so is every call of the hook.
             Err(mpsc::RecvTimeoutError::Disconnected) => return all,

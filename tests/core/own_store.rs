@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-use crate::support::{PATIENCE, eventually};
+use crate::support::{WAIT_LIMIT, eventually};
 use example::Local;
 use syncguard::{
     AcquireOutcome, Backend, Call, CancelToken, Capabilities, Client, ClientOptions, ErrorCode,
@@ -53,7 +53,7 @@ fn hung<T: Send + 'static>(
         let came = call();
         let _ = answer.send((came, begun.elapsed()));
     });
-    let answer = answered.recv_timeout(PATIENCE);
+    let answer = answered.recv_timeout(WAIT_LIMIT);
     drop(hangs);
     answer.expect("the call ends while the store hangs")
 }
@@ -339,7 +339,7 @@ fn the_undoing_of_a_lost_answer_ends_by_its_bound_and_is_repeated() {
     let error = client.try_lock("k").expect_err("a lost answer");
     assert_eq!(error.code(), ErrorCode::ServiceUnavailable);
     // The first release of the undoing may come before the store hangs: it has then done its work, and another answer is lost.
-    let give_up = Instant::now() + PATIENCE;
+    let give_up = Instant::now() + WAIT_LIMIT;
     let hangs = loop {
         assert!(Instant::now() < give_up, "no release ends by its deadline");
         let hangs = local.state(&Call::new()).expect("the state");

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::support::kit::{Kit, TTL, kit, kit_with};
 use crate::support::stopwatch::{Stopwatch, worst_of_three};
-use crate::support::{PATIENCE, ended, eventually};
+use crate::support::{WAIT_LIMIT, ended, eventually};
 use syncguard::testkit::{Fault, Verb};
 use syncguard::{CancelToken, ClientOptions, ErrorCode, Guard, LockError, LockOptions};
 
@@ -20,7 +20,7 @@ fn waiting_ends_with_the_release_of_the_other() {
         client.lock_with(
             "k",
             &LockOptions::new()
-                .acquire_timeout(PATIENCE)
+                .acquire_timeout(WAIT_LIMIT)
                 .retry_delay(Duration::from_millis(5)),
         )
     });
@@ -41,11 +41,11 @@ fn a_wait_that_ends_without_the_lock_names_the_holder() {
         .lock_with(
             "k",
             &LockOptions::new()
-                .acquire_timeout(PATIENCE)
+                .acquire_timeout(WAIT_LIMIT)
                 .max_retries(3)
                 .retry_delay(Duration::from_millis(1)),
         )
-        .expect_err("somebody holds it");
+        .expect_err("another caller holds it");
     assert_eq!(error.code(), ErrorCode::AcquisitionTimeout);
     // The first one, the one that finds nothing freed before the store listened, and three retries.
     assert_eq!(error.attempts(), 5);
@@ -83,7 +83,7 @@ fn an_explicit_timeout_lifts_the_limit_of_ten_retries() {
     let _holder = kit.lock();
     let token = CancelToken::new();
     let options = LockOptions::new()
-        .acquire_timeout(PATIENCE * 2)
+        .acquire_timeout(WAIT_LIMIT * 2)
         .retry_delay(Duration::from_millis(1))
         .backoff(syncguard::Backoff::Fixed)
         .cancel(&token);
@@ -141,8 +141,8 @@ fn transient_trouble_is_waited_out_and_the_rest_is_not() {
 fn asleep_until(token: &CancelToken) -> LockOptions {
     LockOptions::new()
         .cancel(token)
-        .acquire_timeout(PATIENCE * 10)
-        .retry_delay(PATIENCE * 10)
+        .acquire_timeout(WAIT_LIMIT * 10)
+        .retry_delay(WAIT_LIMIT * 10)
         .jitter(syncguard::Jitter::None)
 }
 
@@ -201,7 +201,7 @@ fn a_lost_reply_is_recognised_when_the_acquire_is_repeated() {
     assert_eq!(kit.store.calls(Verb::Release), 0);
 }
 
-/// Somebody whose first attempt was applied without an answer, and whose further ones are refused until the store heals.
+/// A caller whose first attempt was applied without an answer, and whose further ones are refused until the store heals.
 fn in_doubt(kit: &Kit) -> JoinHandle<Result<Guard, LockError>> {
     kit.store.once(Verb::Acquire, Fault::DropReply);
     kit.store
@@ -210,7 +210,7 @@ fn in_doubt(kit: &Kit) -> JoinHandle<Result<Guard, LockError>> {
     let options = LockOptions::new()
         .no_heartbeat()
         .retry_delay(Duration::from_millis(1))
-        .acquire_timeout(PATIENCE);
+        .acquire_timeout(WAIT_LIMIT);
     let waiter = std::thread::spawn(move || client.lock_with("k", &options));
     eventually("the second attempt", || kit.store.calls(Verb::Acquire) >= 2);
     waiter
@@ -327,7 +327,7 @@ fn an_acquire_is_undone_until_the_lease_of_its_last_attempt_is_over() {
     let client = kit.client.clone();
     let options = LockOptions::new()
         .retry_delay(Duration::from_millis(1))
-        .acquire_timeout(PATIENCE)
+        .acquire_timeout(WAIT_LIMIT)
         .cancel(&token);
     let waiter = std::thread::spawn(move || client.lock_with("k", &options).map(drop));
     eventually("the first attempt", || kit.is_locked());

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::passing::Passing;
 use crate::support::stopwatch::Stopwatch;
-use crate::support::{PATIENCE, ended, eventually};
+use crate::support::{WAIT_LIMIT, ended, eventually};
 use syncguard::testkit::{Fault, MemoryBackend, Verb};
 use syncguard::{
     Call, CancelToken, Client, ClientOptions, ErrorCode, Guard, Jitter, LockOptions, Turn, Waiter,
@@ -15,10 +15,10 @@ use syncguard::{
 /// Options under which polling alone would take far longer than any test waits.
 fn patient() -> LockOptions {
     LockOptions::new()
-        .acquire_timeout(PATIENCE * 20)
-        .retry_delay(PATIENCE * 10)
+        .acquire_timeout(WAIT_LIMIT * 20)
+        .retry_delay(WAIT_LIMIT * 10)
         .jitter(Jitter::None)
-        .ttl(PATIENCE * 10)
+        .ttl(WAIT_LIMIT * 10)
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn one_behind_another_times_out_by_itself_and_has_asked() {
         (ErrorCode::AcquisitionTimeout, 1)
     );
     let counted = LockOptions::new()
-        .acquire_timeout(PATIENCE * 10)
+        .acquire_timeout(WAIT_LIMIT * 10)
         .max_retries(2)
         .retry_delay(Duration::from_millis(1));
     let error = client
@@ -200,7 +200,7 @@ fn an_expired_holder_is_taken_over_when_its_lease_is_over() {
     std::mem::forget(dead);
     // The delay alone would keep it asleep for minutes; after the lease the tolerance of a second is waited out by polling.
     let options = LockOptions::new()
-        .acquire_timeout(PATIENCE * 20)
+        .acquire_timeout(WAIT_LIMIT * 20)
         .retry_delay(Duration::from_millis(100))
         .jitter(Jitter::None);
     assert_eq!(
@@ -222,7 +222,7 @@ fn a_store_that_never_calls_is_polled() {
     );
     let guard = there.lock("k").expect("a lock");
     let options = LockOptions::new()
-        .acquire_timeout(PATIENCE * 20)
+        .acquire_timeout(WAIT_LIMIT * 20)
         .retry_delay(Duration::from_millis(10));
     let waiter = std::thread::spawn(move || here.lock_with("k", &options).map(|g| g.fence().get()));
     eventually("polling", || store.calls(Verb::Acquire) >= 6);
@@ -240,7 +240,7 @@ fn trouble_in_line_is_waited_out() {
     let waiter = {
         let client = client.clone();
         let options = LockOptions::new()
-            .acquire_timeout(PATIENCE * 20)
+            .acquire_timeout(WAIT_LIMIT * 20)
             .retry_delay(Duration::from_millis(5));
         std::thread::spawn(move || client.lock_with("k", &options).map(|g| g.fence().get()))
     };
@@ -315,7 +315,7 @@ fn many_that_wait_by_themselves_ask_for_one() {
     let left = sleep_of(&line[0]).expect("the store told");
     assert!(left <= Duration::from_secs(31), "{left:?}");
     let left = sleep_of(&line[1]).expect("it has not asked");
-    assert!(left > PATIENCE * 10, "{left:?}");
+    assert!(left > WAIT_LIMIT * 10, "{left:?}");
     assert!(
         line[1]
             .try_lock(&Call::new())
@@ -389,7 +389,7 @@ fn a_place_keeps_one_lock_id_for_all_its_attempts() {
     let store = MemoryBackend::new();
     let client = Client::with_backend(store.clone());
     let options = LockOptions::new()
-        .acquire_timeout(PATIENCE * 20)
+        .acquire_timeout(WAIT_LIMIT * 20)
         .retry_delay(Duration::from_millis(1));
     store.once(Verb::Acquire, Fault::Refuse(ErrorCode::ServiceUnavailable));
     store.once(Verb::Acquire, Fault::DropReply);
@@ -590,7 +590,7 @@ fn a_caller_whose_time_is_over_in_line_says_that_the_lock_was_held() {
     drop(place);
     // One that says that it waits longer has its whole operation timeout: this one's retry is over, and it has never asked.
     let longer = LockOptions::new()
-        .acquire_timeout(PATIENCE * 10)
+        .acquire_timeout(WAIT_LIMIT * 10)
         .max_retries(1)
         .retry_delay(Duration::from_millis(1));
     let Ok(Turn::InLine(place)) = client.lock_or_wait("k", &longer, || {}) else {
@@ -610,7 +610,7 @@ fn a_caller_whose_time_is_over_in_line_says_that_the_lock_was_held() {
 #[test]
 fn a_turn_is_passed_on_to_the_next() {
     let store = MemoryBackend::new();
-    let slow = ClientOptions::new().operation_timeout(PATIENCE * 10);
+    let slow = ClientOptions::new().operation_timeout(WAIT_LIMIT * 10);
     let client = Client::with_backend_and(store.clone(), &slow).expect("legal options");
     let place = || {
         let (wake, woken) = mpsc::channel();
@@ -621,7 +621,7 @@ fn a_turn_is_passed_on_to_the_next() {
         let place = client.waiter("k", &LockOptions::new(), ring);
         (place.expect("a place"), woken)
     };
-    let called = |woken: &mpsc::Receiver<()>| woken.recv_timeout(PATIENCE).is_ok();
+    let called = |woken: &mpsc::Receiver<()>| woken.recv_timeout(WAIT_LIMIT).is_ok();
     // From a first attempt that fails.
     store.once(Verb::Acquire, Fault::Hang);
     let token = CancelToken::new();

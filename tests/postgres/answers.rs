@@ -11,7 +11,7 @@ use crate::support::process;
 use syncguard::*;
 
 /// What a call here takes at the most, whatever the server does.
-const PATIENCE: Duration = Duration::from_secs(30);
+const WAIT_LIMIT: Duration = Duration::from_secs(30);
 /// What a server may get rid of before the client hangs up: one answer, and what the sockets hold.
 const ENOUGH: usize = 32 << 20;
 /// How much a server sends if nothing stops it.
@@ -20,8 +20,8 @@ const FLOOD: usize = 256 << 20;
 fn options() -> ClientOptions {
     ClientOptions::new()
         .schema("s")
-        .connect_timeout(PATIENCE)
-        .operation_timeout(PATIENCE)
+        .connect_timeout(WAIT_LIMIT)
+        .operation_timeout(WAIT_LIMIT)
 }
 
 /// A row of these values, in binary.
@@ -164,7 +164,7 @@ fn answers_without_end(_: &Path) {
             .map(drop)
             .expect_err(name);
         assert!(
-            begun.elapsed() < PATIENCE,
+            begun.elapsed() < WAIT_LIMIT,
             "{name}: ended by the limit alone"
         );
         assert_eq!(error.code(), ErrorCode::Internal, "{name}: {error}");
@@ -229,7 +229,7 @@ fn a_cancel_is_as_private_as_its_session() {
             .expect_err("silence");
         assert_eq!(error.code(), ErrorCode::NetworkTimeout, "{name}: {error}");
         let both: Vec<_> = (0..2)
-            .map(|_| heard.recv_timeout(PATIENCE * 2).expect("two clients"))
+            .map(|_| heard.recv_timeout(WAIT_LIMIT * 2).expect("two clients"))
             .collect();
         assert!(
             both.iter().all(|h| h.asked_for_tls),

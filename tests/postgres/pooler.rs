@@ -13,7 +13,7 @@ fn open(url: &str, schema: &str) -> PostgresBackend {
     PostgresBackend::open(url, &options).expect("a store")
 }
 
-/// What a session has that is not as the server gives it to everybody.
+/// What a session has that the server does not give to every session.
 const TRACES: &str = "SELECT concat_ws(' ', \
     (SELECT string_agg(name || '=' || setting, ' ') FROM pg_settings WHERE source = 'session' AND name <> 'client_encoding'), \
     (SELECT string_agg(name, ' ') FROM pg_prepared_statements), \

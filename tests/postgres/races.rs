@@ -548,7 +548,7 @@ fn the_servers_clock_may_be_anywhere_and_step() {
             }
             other => panic!("{other:?}"),
         }
-        // An hour later the lease is over for everybody: it is not extended, and the next in line has it.
+        // An hour later the lease is over for every caller: it is not extended, and the next caller gets the lock.
         server.set_clock(seconds + 3600);
         assert_eq!(
             field.store.extend(&mine, ttl(), &Call::new()).ok(),

@@ -91,7 +91,7 @@ fn whatever_the_role_says() {
             "CREATE ROLE {role} LOGIN SUPERUSER; ALTER ROLE {role} SET {setting}"
         ));
     }
-    // An operator and a clock of somebody's own, before pg_catalog in the path.
+    // An operator and a clock of another owner, before pg_catalog in the path.
     server.sql(
         "CREATE SCHEMA evil; CREATE FUNCTION evil.lie(text, text) RETURNS bool LANGUAGE sql AS 'SELECT false'; \
          CREATE OPERATOR evil.= (LEFTARG = text, RIGHTARG = text, FUNCTION = evil.lie); \

@@ -107,7 +107,7 @@ fn setup_is_needed_named_and_repeatable() {
         .expect_err("a function is missing");
     assert!(error.message().contains("setup_schema()"), "{error}");
     fresh.setup_schema(&Call::new()).expect("set-up");
-    // Somebody's own function under our name is noticed, and replaced where that is allowed.
+    // A function of another owner under our name is noticed, and replaced where that is allowed.
     server.sql("CREATE OR REPLACE FUNCTION fresh.syncguard_v1_release(p_lock_id text, p_tolerance_ms int8, OUT o_found bool, OUT o_released bool) LANGUAGE plpgsql AS 'BEGIN END'");
     assert!(
         fresh

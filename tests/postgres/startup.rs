@@ -8,7 +8,7 @@ use syncguard::*;
 
 const PASSWORD: &str = "sesame-open";
 /// What a call here takes at the most, whatever the server does.
-const PATIENCE: Duration = Duration::from_secs(20);
+const WAIT_LIMIT: Duration = Duration::from_secs(20);
 
 /// How a case must end.
 #[derive(Clone, Copy)]
@@ -34,20 +34,20 @@ fn meet(name: &str, query: &str, play: Play) -> (LockError, Heard) {
     let url = format!("postgres://user:{PASSWORD}@localhost:{port}/db?{query}");
     let options = ClientOptions::new()
         .schema("s")
-        .connect_timeout(PATIENCE)
-        .operation_timeout(PATIENCE);
+        .connect_timeout(WAIT_LIMIT)
+        .operation_timeout(WAIT_LIMIT);
     let begun = Instant::now();
     let error = PostgresBackend::open(&url, &options)
         .expect("a good URL")
         .is_locked(&Key::new("k").expect("a key"), &Call::new())
         .expect_err("no server of these ever answers a query");
     assert!(
-        begun.elapsed() < PATIENCE * 3 / 4,
+        begun.elapsed() < WAIT_LIMIT * 3 / 4,
         "{name}: ended by the limit alone: {error}"
     );
     let said = format!("{error} {error:?}");
     assert!(!said.contains(PASSWORD), "{name}: {said}");
-    let heard = heard.recv_timeout(PATIENCE * 2).expect("a client");
+    let heard = heard.recv_timeout(WAIT_LIMIT * 2).expect("a client");
     (error, heard)
 }
 

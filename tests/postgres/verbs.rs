@@ -306,7 +306,7 @@ fn purge_removes_the_dead_and_only_them() {
     server.sql(&format!(
         "UPDATE purge.syncguard_locks SET expires_at_ms = {now} - 3600000 WHERE key LIKE 'dead%'"
     ));
-    // A row that somebody works on is passed over, not waited for.
+    // A row that another session has locked is passed over, not waited for.
     let mut other = server.session();
     other.run("BEGIN; SELECT * FROM purge.syncguard_locks WHERE key = 'dead0' FOR UPDATE");
     assert_eq!(store.purge_expired(4, &Call::new()).ok(), Some(4));

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::support::postgres::Server;
 use crate::support::process;
 use crate::support::redis::RedisServer;
-use crate::support::{PATIENCE, ended, eventually, threads_named};
+use crate::support::{WAIT_LIMIT, ended, eventually, threads_named};
 use syncguard::{Backend, Call, Client, ClientOptions, Key, LockOptions};
 
 const WAITERS: usize = 100;
@@ -22,7 +22,7 @@ fn crowd(
     requests: impl Fn() -> i64,
     connections: impl Fn() -> i64,
 ) -> f64 {
-    let long = LockOptions::new().ttl(PATIENCE * 20);
+    let long = LockOptions::new().ttl(WAIT_LIMIT * 20);
     let guard = there.lock_with("k", &long).expect("a lock");
     // The connection that the first waiter will use.
     here.is_locked(&Key::new("k").expect("a key"), &Call::new())
@@ -32,7 +32,7 @@ fn crowd(
         .map(|_| {
             let here = here.clone();
             std::thread::spawn(move || {
-                here.lock_with("k", &LockOptions::new().acquire_timeout(PATIENCE * 20))
+                here.lock_with("k", &LockOptions::new().acquire_timeout(WAIT_LIMIT * 20))
                     .map(drop)
             })
         })

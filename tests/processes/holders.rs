@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::support::passing::Passing;
 use crate::support::process;
 use crate::support::process::{Stage, hear, in_child, in_child_as_pid_1, say, wait_child};
-use crate::support::{PATIENCE, eventually};
+use crate::support::{WAIT_LIMIT, eventually};
 use nix::sys::signal::Signal;
 use syncguard::testkit::MemoryBackend;
 use syncguard::{
@@ -34,8 +34,8 @@ pub const STAGES: &[process::Entry] = &[
 
 fn options() -> ClientOptions {
     ClientOptions::new()
-        .operation_timeout(PATIENCE)
-        .dispose_timeout(PATIENCE)
+        .operation_timeout(WAIT_LIMIT)
+        .dispose_timeout(WAIT_LIMIT)
 }
 
 fn url(dir: &Path) -> String {
@@ -59,7 +59,7 @@ fn is_locked(client: &Client, name: &str) -> bool {
 /// Waits for the lock as long as it takes.
 fn wait_for(client: &Client, name: &str) -> Guard {
     let options = LockOptions::new()
-        .acquire_timeout(PATIENCE)
+        .acquire_timeout(WAIT_LIMIT)
         .retry_delay(Duration::from_millis(10));
     client
         .lock_with(name, &options)
@@ -216,7 +216,7 @@ fn inherited_is_refused(client: &Client, guard: &Guard) {
         client.check().map(drop),
         client.setup_schema(),
         client.purge_expired(1, &Call::new()).map(drop),
-        guard.extend(PATIENCE).map(drop),
+        guard.extend(WAIT_LIMIT).map(drop),
         guard.release().map(drop),
         guard.lost_fd().map(drop),
     ] {
@@ -402,10 +402,10 @@ fn fork_in_traffic(_: &Path) {
                     .on_lost(|_| {});
                 while !stop.load(SeqCst) {
                     if n == 0 {
-                        let _ = (held.extend(PATIENCE), held.is_lost());
+                        let _ = (held.extend(WAIT_LIMIT), held.is_lost());
                         drop(token.child());
                     } else if let Ok(Some(guard)) = client.try_lock_with(&format!("k{n}"), &how) {
-                        let _ = guard.extend(PATIENCE);
+                        let _ = guard.extend(WAIT_LIMIT);
                         drop(guard);
                     }
                 }
@@ -478,7 +478,7 @@ fn fork_everything(_: &Path) {
                         1 => drop(parent.child()),
                         _ => drop((
                             client.is_locked(&key("held"), &Call::new()),
-                            held.extend(PATIENCE),
+                            held.extend(WAIT_LIMIT),
                         )),
                     }
                 }

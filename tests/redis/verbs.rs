@@ -481,7 +481,7 @@ fn a_lock_that_lacks_a_part_is_locked_and_never_a_grant() {
         &format!("syncguard:id:{}", a.as_str()),
         "syncguard:k",
     ]);
-    // Alive but incomplete: locked for everybody, no grant for its own id, and no information made up.
+    // Alive but incomplete: locked for every caller, no grant for its own id, and no information made up.
     for fields in [
         r#""expiresAtMs":4102444800000"#,
         r#""key":"k","fence":7,"acquiredAtMs":1,"expiresAtMs":4102444800000"#,

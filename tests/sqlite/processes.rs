@@ -20,10 +20,10 @@ use syncguard::{
 const PART: &str = "SYNCGUARD_TEST_PART";
 const DIR: &str = "SYNCGUARD_TEST_DIR";
 const NUMBER: &str = "SYNCGUARD_TEST_NUMBER";
-const PATIENCE: Duration = Duration::from_secs(120);
+const WAIT_LIMIT: Duration = Duration::from_secs(120);
 
 fn open(dir: &Path) -> SqliteBackend {
-    let options = ClientOptions::new().operation_timeout(PATIENCE);
+    let options = ClientOptions::new().operation_timeout(WAIT_LIMIT);
     SqliteBackend::open(&format!("sqlite:{}/locks.db", dir.display()), &options)
         .expect("a good URL")
 }
@@ -97,7 +97,7 @@ impl Player {
     }
 
     fn finish(mut self, what: &str) {
-        let limit = Instant::now() + PATIENCE;
+        let limit = Instant::now() + WAIT_LIMIT;
         loop {
             if let Some(status) = self.0.try_wait().expect("its status") {
                 assert!(status.success(), "{what}: {status}");
@@ -161,7 +161,7 @@ fn append(path: &Path) -> File {
 }
 
 fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
-    let limit = Instant::now() + PATIENCE;
+    let limit = Instant::now() + WAIT_LIMIT;
     while !done() {
         assert!(Instant::now() < limit, "it did not happen in time: {what}");
         std::thread::sleep(Duration::from_millis(2));
@@ -184,7 +184,7 @@ fn contend(dir: &Path, k: &str, number: &str) {
             std::thread::sleep(Duration::from_micros(300));
             continue;
         };
-        // Fails if somebody else is inside.
+        // Fails if another process holds the lock.
         File::create_new(&mark).expect("two holders at once");
         log.write_all(format!("{number} {fence}\n").as_bytes())
             .expect("the log");
@@ -214,7 +214,7 @@ fn contention(part: &str, each: usize) -> Vec<(String, u64)> {
         };
         whole.lines().map(line).collect()
     };
-    wait_for("everybody's turn", || {
+    wait_for("a turn for every process", || {
         std::thread::sleep(Duration::from_millis(50));
         let lines = lines();
         let mut shares = BTreeMap::<&str, usize>::new();
@@ -554,7 +554,7 @@ fn from_another_directory(dir: &Path) {
     std::fs::create_dir(dir.join("first")).expect("a directory");
     std::os::unix::fs::symlink("first/target.db", dir.join("link.db")).expect("a link");
     std::env::set_current_dir(dir).expect("a move");
-    let options = ClientOptions::new().operation_timeout(PATIENCE);
+    let options = ClientOptions::new().operation_timeout(WAIT_LIMIT);
     let relative = |url| SqliteBackend::open(url, &options).expect("a good URL");
     let (plain, linked) = (relative("sqlite:plain.db"), relative("sqlite:link.db"));
     std::env::set_current_dir("/").expect("a move");
@@ -700,7 +700,7 @@ mod fork {
     }
 
     fn wait(pid: Pid) -> i32 {
-        let limit = Instant::now() + PATIENCE;
+        let limit = Instant::now() + WAIT_LIMIT;
         loop {
             match waitpid(pid, Some(WaitPidFlag::WNOHANG)).expect("its status") {
                 WaitStatus::Exited(_, code) => return code,
@@ -725,7 +725,7 @@ mod fork {
 
     /// What every use of SQLite answers in a child whose parent had a file open.
     fn refused(dir: &Path, file: &str) {
-        let options = ClientOptions::new().operation_timeout(PATIENCE);
+        let options = ClientOptions::new().operation_timeout(WAIT_LIMIT);
         let own = SqliteBackend::open(&format!("sqlite:{}/{file}", dir.display()), &options)
             .expect("a good URL");
         let error = attempt(&own, "k", MINUTE).expect_err("refused");

@@ -11,7 +11,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use sha2::{Digest, Sha256};
 
 /// What a fake server waits for at the most.
-const PATIENCE: Duration = Duration::from_secs(30);
+const WAIT_LIMIT: Duration = Duration::from_secs(30);
 const SALT: &[u8] = b"a salt of sixteen";
 const ROUNDS: u32 = 4096;
 
@@ -106,8 +106,8 @@ pub struct Peer {
 
 impl Peer {
     fn new(stream: TcpStream) -> Self {
-        let _ = stream.set_read_timeout(Some(PATIENCE));
-        let _ = stream.set_write_timeout(Some(PATIENCE));
+        let _ = stream.set_read_timeout(Some(WAIT_LIMIT));
+        let _ = stream.set_write_timeout(Some(WAIT_LIMIT));
         let _ = stream.set_nodelay(true);
         Self {
             stream: PeerStream::Plain(stream),

@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 /// What anything here waits for at the most.
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_LIMIT: Duration = Duration::from_secs(60);
 
 /// One session of the server, and what it said at its start.
 struct Upstream {
@@ -32,7 +32,7 @@ impl Pool {
             }
             let (again, waited) = self
                 .returned
-                .wait_timeout(idle, PATIENCE)
+                .wait_timeout(idle, WAIT_LIMIT)
                 .expect("the pool");
             assert!(!waited.timed_out(), "no session comes back");
             idle = again;

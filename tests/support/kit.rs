@@ -8,7 +8,7 @@ use syncguard::testkit::{ManualClock, MemoryBackend};
 use syncguard::{Backend, Call, Client, ClientOptions, Guard, Key, LockError, LockOptions};
 
 /// How long a test waits for what must happen: far longer than it takes, for machines that are busy.
-const PATIENCE: Duration = Duration::from_secs(30);
+const WAIT_LIMIT: Duration = Duration::from_secs(30);
 
 /// The default lease.
 pub const TTL: Duration = Duration::from_secs(30);
@@ -57,7 +57,7 @@ impl Kit {
     pub fn renew(&self, guard: &Guard) {
         let before = guard.expires_at_ms();
         self.clock.advance(THIRD);
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + WAIT_LIMIT;
         while guard.expires_at_ms() <= before {
             assert!(Instant::now() < end, "no renewal");
             std::thread::sleep(Duration::from_millis(2));

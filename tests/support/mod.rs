@@ -19,12 +19,12 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How long a test waits for what must happen: far longer than it takes, for machines that are busy.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const WAIT_LIMIT: Duration = Duration::from_secs(30);
 
 /// Waits until `what` holds.
 #[track_caller]
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + WAIT_LIMIT;
     while !holds() {
         assert!(Instant::now() < end, "it did not happen in time: {what}");
         std::thread::sleep(Duration::from_millis(2));

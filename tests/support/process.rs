@@ -18,7 +18,7 @@ const DIR: &str = "SYNCGUARD_TEST_DIR";
 /// What a stage says stands behind this; the test harness writes to the same stream.
 const SAYS: &str = "@> ";
 /// Far longer than anything takes.
-const PATIENCE: Duration = Duration::from_secs(120);
+const WAIT_LIMIT: Duration = Duration::from_secs(120);
 /// How long a forked child may live.
 const CHILD_SECONDS: u32 = 20;
 
@@ -100,7 +100,7 @@ impl Stage {
     /// Waits until the stage says `word` and answers what follows it.
     #[track_caller]
     pub fn expect(&mut self, word: &str) -> String {
-        match self.said.recv_timeout(PATIENCE) {
+        match self.said.recv_timeout(WAIT_LIMIT) {
             Ok(line) => match line.strip_prefix(word) {
                 Some(rest) => rest.trim().to_owned(),
                 None => panic!("{} said {line:?} in place of {word:?}", self.name),
@@ -128,7 +128,7 @@ impl Stage {
     /// Waits until the kernel reports the process as stopped.
     pub fn wait_stopped(&self) {
         let stat = format!("/proc/{}/stat", self.child.id());
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + WAIT_LIMIT;
         // The state is the first word after the command's name in brackets.
         while !std::fs::read_to_string(&stat)
             .is_ok_and(|s| s.rsplit(')').next().is_some_and(|s| s.starts_with(" T")))
@@ -149,7 +149,7 @@ impl Stage {
     #[track_caller]
     pub fn status(&mut self) -> ExitStatus {
         drop(self.stdin.take());
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + WAIT_LIMIT;
         loop {
             if let Some(status) = self.child.try_wait().expect("its status") {
                 return status;
@@ -233,7 +233,7 @@ pub fn in_child_as_pid_1(body: impl FnOnce()) -> Pid {
 
 /// Waits for a forked child; `Err` says how else it ended.
 pub fn wait_child(pid: Pid) -> Result<i32, String> {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + WAIT_LIMIT;
     loop {
         match waitpid(pid, Some(WaitPidFlag::WNOHANG)) {
             Ok(WaitStatus::Exited(_, code)) => return Ok(code),

@@ -22,8 +22,8 @@ static void limit(int what, rlim_t soft) {
   CHECK(setrlimit(what, &r) == 0);
 }
 
-/* The limit of processes does not bind root: go on as nobody, in a child, which must not have used the library before. A root that
- * cannot become nobody is that of a container, and another user outside. */
+/* The limit of processes does not bind root: go on as the user "nobody", in a child, which must not have used the library before. A root that
+ * cannot become "nobody" is that of a container, and another user outside. */
 static int in_child(void (*body)(void)) {
   pid_t child = fork();
   if (child == 0) {

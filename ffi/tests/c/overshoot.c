@@ -31,7 +31,7 @@ static void wake(void *unused) {
   pthread_mutex_unlock(&bell);
 }
 
-/* Sleeps until the line wakes somebody, or the time is over. */
+/* Sleeps until the line wakes a waiter, or the time is over. */
 static void sleep_in_line(uint64_t heard, int64_t ms) {
   struct timespec until;
   clock_gettime(CLOCK_REALTIME, &until);

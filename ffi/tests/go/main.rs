@@ -96,7 +96,7 @@ fn splits_libraries_at_spaces() -> bool {
         .any(|old| version.starts_with(old))
 }
 
-/// As for an installed library, and as a module of somebody else's: no tag, pkg-config, and `replace`.
+/// As for an installed library, and as a module of another project: no tag, pkg-config, and `replace`.
 #[test]
 fn pkg_config() {
     let dir = scratch();

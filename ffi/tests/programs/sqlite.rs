@@ -52,7 +52,7 @@ fn under_valgrind(name: &str, leaks: &str) {
     );
 }
 
-/// As a stranger runs it, with all that valgrind counts: what is "possibly lost" too.
+/// As any user runs it, with all that valgrind counts: what is "possibly lost" too.
 fn strict(name: &str) {
     programs::strict_valgrind(name, &store(&scratch()));
 }

@@ -15,7 +15,7 @@ use syncguard::{
 };
 
 /// A failover and a cluster that forms take seconds, on a busy machine many.
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_LIMIT: Duration = Duration::from_secs(60);
 const PREFIX: &str = "{app}";
 const TTL: Duration = Duration::from_secs(60);
 /// What a busy machine may add to a bound.
@@ -27,7 +27,7 @@ fn ttl() -> Ttl {
 
 #[track_caller]
 fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + WAIT_LIMIT;
     while !holds() {
         assert!(Instant::now() < end, "it did not happen in time: {what}");
         std::thread::sleep(Duration::from_millis(20));

@@ -3,7 +3,7 @@
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::{PATIENCE, SLACK, acquired_at_last, eventually, failing, field, open, ttl, user};
+use super::{SLACK, WAIT_LIMIT, acquired_at_last, eventually, failing, field, open, ttl, user};
 use crate::support::redis::{Link, RedisServer, Value, directory, free_port};
 use crate::support::stopwatch::{Stopwatch, worst_of_three};
 use crate::support::verbs::{self, granted, id, key};
@@ -25,7 +25,7 @@ impl Sentinel {
     /// Watches `master` as "main", with more lines for its configuration, in which `$port` is the port it was given.
     pub fn start(master: &RedisServer, lines: &str) -> Self {
         let dir = directory("sg-sentinel-");
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + WAIT_LIMIT;
         loop {
             let port = free_port();
             let at = dir.path().display();
@@ -55,7 +55,7 @@ impl Sentinel {
             loop {
                 let died = sentinel.process.try_wait().expect("our own child");
                 if let Some(status) = died {
-                    // Somebody took the port since we looked.
+                    // Another program took the port since we looked.
                     let log = std::fs::read_to_string(dir.path().join("log")).unwrap_or_default();
                     assert!(Instant::now() < end, "no sentinel: {status}\n{log}");
                     break;
@@ -171,7 +171,7 @@ fn after_a_failover_the_new_primary_is_found() {
     }
     // A wait goes on through the failover.
     let client = Client::open(&url).expect("a good URL");
-    let options = LockOptions::new().acquire_timeout(PATIENCE);
+    let options = LockOptions::new().acquire_timeout(WAIT_LIMIT);
     let guard = client.lock_with("k", &options).expect("the lock");
     assert_eq!(guard.fence().get(), 2);
     give_up_after("600000");
@@ -235,8 +235,8 @@ fn sentinels_that_do_not_help_are_passed_over() {
     drop((paused, all));
 
     let options = ClientOptions::new()
-        .connect_timeout(PATIENCE)
-        .operation_timeout(PATIENCE);
+        .connect_timeout(WAIT_LIMIT)
+        .operation_timeout(WAIT_LIMIT);
     let patient = |url: &str| RedisBackend::open(url, &options).expect("a good URL");
     let wrong = sentinel_url(&sentinels, "s3cret");
     let (_, error) = failing(|| patient(&wrong).is_locked(&key("a"), &Call::new()));

@@ -14,7 +14,7 @@ use nix::unistd::Pid;
 use tempfile::TempDir;
 
 /// How long a server may take for anything before a test gives up on it. Far more than it ever takes.
-const PATIENCE: Duration = Duration::from_secs(30);
+const WAIT_LIMIT: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Listen {
@@ -80,9 +80,9 @@ impl RedisServer {
             port: None,
             process: None,
         };
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + WAIT_LIMIT;
         loop {
-            // Between the look and the server's bind somebody else may take the port: then with another one.
+            // Between the look and the server's bind another program may take the port: then the server gets another one.
             server.port = tcp.then(free_port);
             match server.spawn(false) {
                 Ok(()) => return server,
@@ -122,7 +122,7 @@ impl RedisServer {
             .stderr(Stdio::null())
             .spawn()
             .expect("setpriv and redis-server are installed");
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + WAIT_LIMIT;
         loop {
             if let Some(status) = process.try_wait().expect("our own child") {
                 let log = std::fs::read_to_string(dir.join("log")).unwrap_or_default();
@@ -212,7 +212,7 @@ impl RedisServer {
     pub fn start_again(&mut self) {
         assert!(self.process.is_none(), "it still runs");
         let _ = std::fs::remove_file(self.socket());
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + WAIT_LIMIT;
         while let Err(why) = self.spawn(false) {
             assert!(
                 Instant::now() < deadline,
@@ -326,7 +326,7 @@ pub struct Link {
 impl Link {
     pub fn open(socket: &Path) -> std::io::Result<Self> {
         let stream = UnixStream::connect(socket)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(WAIT_LIMIT))?;
         Ok(Self {
             reader: BufReader::new(stream),
         })

@@ -71,7 +71,7 @@ fn row_33_tables_that_are_others() {
             ],
         );
     }
-    // Somebody else's, and no word to use them.
+    // They belong to another role, which has granted no right to use them.
     server.sql("CREATE ROLE guest LOGIN; CREATE SCHEMA others");
     probe(&server.url(), &["schema=others", "open=ok", "setup=ok"]);
     probe(

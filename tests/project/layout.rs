@@ -1,5 +1,5 @@
 //! Tests that the test programs are laid out in one way: a folder each, one line that reaches the support, short functions, and no
-//! type name twice in one program.
+//! type name twice in one program. Comments and names have clear subjects.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -201,4 +201,41 @@ fn types(text: &str) -> Vec<&str> {
         }
     }
     found
+}
+
+/// Words that hide the subject of a sentence or name a thing by an image.
+const UNCLEAR: [&str; 12] = [
+    "who", "whom", "whoever", "nobody", "nobodys", "vain", "leash", "ear", "eye", "door", "room",
+    "dear",
+];
+
+/// The comments of a text and the names of its functions.
+fn prose(text: &str) -> Vec<&str> {
+    let comments = text.lines().filter_map(|line| {
+        let begins = line.trim_start().strip_prefix("//");
+        begins.or_else(|| line.split_once(" // ").map(|(_, comment)| comment))
+    });
+    let names = functions(text).into_iter().map(|(name, _)| name);
+    comments.chain(names).collect()
+}
+
+#[test]
+fn comments_and_names_have_clear_subjects() {
+    let mut found = Vec::new();
+    for (file, text) in all_sources() {
+        for line in prose(&text) {
+            let words = line.split(|c: char| !c.is_ascii_alphabetic());
+            let unclear = |word: &&str| UNCLEAR.contains(&&*word.to_ascii_lowercase());
+            found.extend(
+                words
+                    .filter(unclear)
+                    .map(|word| format!("{file}: {word}: {line}")),
+            );
+        }
+    }
+    assert!(
+        found.is_empty(),
+        "name the caller, the waiter, the holder or the store:\n{}",
+        found.join("\n")
+    );
 }

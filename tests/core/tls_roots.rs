@@ -5,8 +5,7 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::support::process;
-use crate::support::process::{Stage, say};
+use crate::support::process::{self, Stage, say};
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 use syncguard::{Backend, Call, Client, ClientOptions, ErrorCode, Key};

@@ -6,8 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::support::postgres::{Disguise, Server, id, key, set_up, take, ttl, wait_for};
-use crate::support::process;
-use crate::support::process::{Stage, hear, in_child, say, wait_child};
+use crate::support::process::{self, Stage, hear, in_child, say, wait_child};
 use crate::support::proxy::{Address, Mode, Proxy};
 use crate::support::stopwatch::{Stopwatch, worst_of_three};
 use syncguard::*;

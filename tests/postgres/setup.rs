@@ -5,8 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::support::postgres::{Disguise, Server, id, key, set_up, take, ttl};
-use crate::support::process;
-use crate::support::process::{Stage, hear, say};
+use crate::support::process::{self, Stage, hear, say};
 use syncguard::*;
 
 #[test]

@@ -7,8 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use crate::support::passing::Passing;
-use crate::support::process;
-use crate::support::process::{Stage, hear, in_child, in_child_as_pid_1, say, wait_child};
+use crate::support::process::{self, Stage, hear, in_child, in_child_as_pid_1, say, wait_child};
 use crate::support::{WAIT_LIMIT, eventually};
 use nix::sys::signal::Signal;
 use syncguard::testkit::MemoryBackend;

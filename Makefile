@@ -98,7 +98,7 @@ overshoot: ## measures how late the worst call comes
 # left; the Go tests five times over.
 torture torture-c go-race: export SYNCGUARD_TEST_LIMIT = 86400
 torture: torture-c go-race ## runs what `make test` does in seconds, for hours
-	SYNCGUARD_TORTURE_CYCLES=1000000 $(CARGO) test --release --all-features --test redis no_two_hold_one_key -- --nocapture
+	SYNCGUARD_TORTURE_CYCLES=1000000 $(CARGO) test --release --all-features --test redis verbs::no_two_hold_one_key -- --nocapture
 
 torture-c: ## runs a million cycles of C
 	SYNCGUARD_CYCLES=1000000 $(CARGO) test --release --package syncguard-ffi --all-features --test programs cycles_on_redis -- --nocapture

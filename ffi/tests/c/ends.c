@@ -94,7 +94,7 @@ static void time_and_again(void) {
     syncguard_client *client = open_client();
     syncguard_guard_free(lock(client, "ends"));
     syncguard_client_free(client);
-    CHECK(threads() == 1);
+    all_threads_are_gone();
   }
 }
 

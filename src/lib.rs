@@ -85,14 +85,14 @@ pub use options::lock::{DEFAULT_ACQUIRE_TIMEOUT, DEFAULT_TTL, LockOptions};
 pub use options::retry::{Backoff, DEFAULT_MAX_RETRIES, DEFAULT_RETRY_DELAY, Jitter};
 #[cfg(unix)]
 pub use runtime::cancel::CancelToken;
+#[cfg(all(unix, feature = "testkit"))]
+pub use stores::memory as testkit;
 #[cfg(all(unix, feature = "postgres"))]
 pub use stores::postgres::PostgresBackend;
 #[cfg(all(unix, feature = "redis"))]
 pub use stores::redis::RedisBackend;
 #[cfg(all(unix, feature = "sqlite"))]
 pub use stores::sqlite::SqliteBackend;
-#[cfg(all(unix, feature = "testkit"))]
-pub use stores::testkit;
 #[cfg(unix)]
 pub use types::error::{ErrorCode, LockError, LossReason};
 pub use types::event::{LockEvent, LockEventType};

@@ -1,12 +1,12 @@
 //! What stores share: the trait, the bounds of a call, the pool, stored names, telemetry. Uses `types`, `runtime` and `options`.
 
 pub(crate) mod call;
-#[cfg(any(feature = "redis", feature = "postgres"))]
-pub(crate) mod ear;
 pub(crate) mod keyspace;
 pub(crate) mod limits;
 #[cfg(any(feature = "redis", feature = "postgres", feature = "sqlite"))]
 pub(crate) mod pool;
+#[cfg(any(feature = "redis", feature = "postgres"))]
+pub(crate) mod release_listener;
 #[cfg(any(feature = "redis", feature = "postgres"))]
 pub(crate) mod store_clock;
 pub(crate) mod telemetry;

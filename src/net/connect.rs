@@ -11,7 +11,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags};
 use socket2::{Domain, SockAddr, Socket, TcpKeepalive, Type};
 
-use super::wire::{Waker, Wire, is_ready, poll};
+use super::descriptor::{Waker, Wire, is_ready, poll};
 use crate::backend::limits::Limits;
 use crate::runtime::cancel::deadline_after;
 use crate::types::error::{ErrorCode, LockError};

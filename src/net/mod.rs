@@ -3,19 +3,19 @@
 //! The descriptor never blocks; every wait is a `ppoll` bounded by the call's [`Limits`], beside the descriptor that the cancel
 //! token raises. A signal interrupts nothing, and a peer that went away raises none.
 
-pub(crate) mod resolve;
+pub(crate) mod resolver;
 #[cfg(feature = "tls")]
 pub(crate) mod tls;
 
 mod connect;
-mod wire;
+mod descriptor;
 
 use std::fmt;
 use std::path::PathBuf;
 
 use nix::poll::PollFlags;
 
-pub(crate) use self::wire::{Wire, broken, hung_up, is_not_yet};
+pub(crate) use self::descriptor::{Wire, broken, hung_up, is_not_yet};
 use crate::backend::limits::Limits;
 #[cfg(feature = "tls")]
 use crate::net::tls::{Session, Tls};
@@ -62,7 +62,7 @@ impl Socket {
         let limits = &limits.connecting_to(&server);
         let wire = match endpoint {
             Endpoint::Tcp { host, port } => {
-                connect::any(&resolve::addresses(host, *port, limits)?, limits)
+                connect::any(&resolver::addresses(host, *port, limits)?, limits)
             }
             Endpoint::Unix(path) => connect::unix(path, limits),
         };

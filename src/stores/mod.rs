@@ -1,5 +1,7 @@
 //! The stores that come with the crate, one folder each, and how a URL becomes one of them.
 
+#[cfg(feature = "testkit")]
+pub mod memory;
 pub(crate) mod open;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
@@ -7,5 +9,3 @@ pub(crate) mod postgres;
 pub(crate) mod redis;
 #[cfg(feature = "sqlite")]
 pub(crate) mod sqlite;
-#[cfg(feature = "testkit")]
-pub mod testkit;

@@ -53,12 +53,12 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &["pg_advisory_xact_lock(1937337955, 1)"],
     ),
     (
-        "stores/postgres/calls.rs",
+        "stores/postgres/transaction.rs",
         &["SELECT 1 OPERATOR(pg_catalog./)"],
     ),
     ("stores/postgres/watch.rs", &["SELECT 1::pg_catalog.int8"]),
     (
-        "stores/sqlite/schema.rs",
+        "stores/sqlite/setup.rs",
         &[
             "ORDER BY 1",
             "SELECT 1 FROM pragma_index_list",

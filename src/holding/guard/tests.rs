@@ -13,7 +13,7 @@ use crate::options::client::ClientOptions;
 use crate::options::lock::LockOptions;
 use crate::runtime::ending::InUse;
 use crate::runtime::timer::Alarm;
-use crate::stores::testkit::{Fault, ManualClock, MemoryBackend, Verb};
+use crate::stores::memory::{Fault, ManualClock, MemoryBackend, Verb};
 use crate::types::error::ErrorCode;
 use crate::types::key::Key;
 use crate::types::lock_id::LockId;

@@ -1,4 +1,4 @@
-//! One session: what is sent in one write, its answers in one read, and the request to give it up. calls.rs has what is sent.
+//! One session: what is sent in one write, its answers in one read, and the request to give it up. transaction.rs has what is sent.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use postgres_protocol::message::backend::Message;
 use postgres_protocol::message::frontend;
 
 use super::error::{Refusal, Stage, garbled, too_long};
+use super::message::{Channel, Param, Row, statement, unsendable};
 use super::startup::{CancelKey, Way};
-use super::wire::{Channel, Param, Row, statement, unsendable};
 use crate::backend::call::Call;
 use crate::backend::limits::Limits;
 use crate::backend::store_clock::StoreClock;

@@ -1,29 +1,29 @@
 //! Postgres: tables shared with the TypeScript library, functions that decide on the server, one round trip per verb.
 
-mod calls;
 mod connection;
-mod dsn;
 mod error;
-mod sessions;
+mod message;
+mod session;
 mod setup;
 mod sql;
 mod startup;
+mod transaction;
+mod url;
 mod watch;
-mod wire;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use self::connection::Mode;
-pub(crate) use self::dsn::is_keyword_dsn;
-use self::sessions::Sessions;
-use self::wire::{Param, Row};
+use self::message::{Param, Row};
+use self::session::Sessions;
+pub(crate) use self::url::is_keyword_dsn;
 use crate::backend::call::Call;
-use crate::backend::ear::{Ear, Freed, Wire};
 use crate::backend::keyspace::KeySpace;
 use crate::backend::limits::Limits;
 use crate::backend::pool::Rank;
+use crate::backend::release_listener::{Ear, Freed, Wire};
 use crate::backend::{
     Absence, AcquireOutcome, Backend, Capabilities, ExtendOutcome, LookupBy, ReleaseOutcome, Watch,
 };
@@ -104,7 +104,7 @@ impl PostgresBackend {
     /// # Ok::<(), syncguard::LockError>(())
     /// ```
     pub fn schema_sql(options: &ClientOptions) -> Result<String, LockError> {
-        let names = sessions::table_names(options)?;
+        let names = session::table_names(options)?;
         let named = names.schema.as_deref();
         let sql = sql::Sql::new(named.unwrap_or("public"), &names);
         Ok(setup::script(&sql, named.is_some()))

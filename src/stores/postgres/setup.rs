@@ -1,9 +1,9 @@
 //! Creating what the verbs need, and telling what is wrong with what is there.
 
-use super::calls::millis_left;
 use super::connection::{Connection, Mode};
+use super::message::{Param, Row};
 use super::sql::{Sql, quote};
-use super::wire::{Param, Row};
+use super::transaction::millis_left;
 use crate::backend::keyspace::TableNames;
 use crate::backend::limits::Limits;
 use crate::types::error::{ErrorCode, LockError};

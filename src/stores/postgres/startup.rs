@@ -9,9 +9,9 @@ use postgres_protocol::authentication::sasl::{
 use postgres_protocol::message::backend::{AuthenticationSaslBody, Message};
 use postgres_protocol::message::frontend;
 
-use super::dsn::{Binding, Dsn, SslMode};
 use super::error::{Refusal, Stage, garbled};
-use super::wire::{Channel, unsendable};
+use super::message::{Channel, unsendable};
+use super::url::{Binding, Dsn, SslMode};
 use crate::backend::limits::Limits;
 use crate::net::{Endpoint, Socket};
 use crate::types::error::{ErrorCode, LockError};

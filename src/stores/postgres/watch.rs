@@ -10,10 +10,10 @@ use postgres_protocol::message::backend::Message;
 
 use super::connection::Connection;
 use super::error::garbled;
+use super::message::Param;
 use super::sql::Sql;
-use super::wire::Param;
-use crate::backend::ear::Wire;
 use crate::backend::limits::Limits;
+use crate::backend::release_listener::Wire;
 use crate::types::error::LockError;
 
 /// The longest hash of a key as the server writes it: a sign and ten digits.

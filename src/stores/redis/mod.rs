@@ -8,7 +8,7 @@ mod resp;
 mod route;
 mod scripts;
 mod sentinel;
-mod servers;
+mod session;
 mod url;
 mod value;
 mod watch;
@@ -23,14 +23,14 @@ use self::resp::Reply;
 use self::route::Route;
 use self::scripts::{Script, Scripts};
 use self::sentinel::Sentinels;
-use self::servers::Servers;
+use self::session::Servers;
 use self::url::{Login, RedisUrl, Target};
 use self::watch::{CHANNEL, Subscription};
 use crate::backend::call::Call;
-use crate::backend::ear::{Ear, Freed};
 use crate::backend::keyspace::KeySpace;
 use crate::backend::limits::Limits;
 use crate::backend::pool::Rank;
+use crate::backend::release_listener::{Ear, Freed};
 use crate::backend::{
     Absence, AcquireOutcome, Backend, Capabilities, ExtendOutcome, LookupBy, ReleaseOutcome, Watch,
 };

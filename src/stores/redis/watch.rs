@@ -1,7 +1,7 @@
 //! Hearing of releases through Redis: a channel per lock, which the release script publishes on.
 
-use crate::backend::ear::Wire;
 use crate::backend::limits::Limits;
+use crate::backend::release_listener::Wire;
 use crate::stores::redis::connection::Connection;
 use crate::stores::redis::resp::Reply;
 use crate::types::error::LockError;

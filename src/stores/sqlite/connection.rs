@@ -10,7 +10,7 @@ use rusqlite::{Connection, OpenFlags};
 use super::error::Failure;
 use super::files::{self, FileId};
 use super::fork::OpenConnection;
-use super::schema;
+use super::setup;
 use super::sql;
 use super::url::{Target, beside};
 use crate::backend::limits::Limits;
@@ -101,7 +101,7 @@ impl Handle {
             .into_result()?;
         // The last one to close would write the whole log back and delete it, and nothing bounds the time of a close.
         sqlite.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
-        when_free(&patience, || schema::prepare(&sqlite))?;
+        when_free(&patience, || setup::prepare(&sqlite))?;
         // By the name that every call looks at. A file that was put there in the meantime is not the one that was opened.
         let file = FileId::of(&target.path).map_err(vanished)?;
         if before != Some(file) {

@@ -5,8 +5,8 @@ mod error;
 mod files;
 mod fork;
 mod lease_end;
-mod pool;
-mod schema;
+mod session;
+mod setup;
 mod sql;
 mod transaction;
 mod url;
@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use rusqlite::params;
 
-use self::pool::Pool;
+use self::session::Pool;
 use self::sql::Stored;
 use self::transaction::{Boot, next_fence};
 use self::watch::{Eye, Freed};
@@ -241,7 +241,7 @@ impl Backend for SqliteBackend {
         let limits = Limits::enter(self.owner, self.timeout, call)?;
         // Creating takes the right to write also where there is nothing to create: a file that may only be read shows.
         self.with_connection(Rank::Ordinary, &limits, |handle| {
-            handle.when_free(|| schema::create(&handle.sqlite))
+            handle.when_free(|| setup::create(&handle.sqlite))
         })
     }
 

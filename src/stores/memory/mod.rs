@@ -18,7 +18,7 @@
 //! ```
 
 mod clock;
-mod memory;
+mod store;
 
 pub use clock::ManualClock;
-pub use memory::{Fault, MemoryBackend, Verb};
+pub use store::{Fault, MemoryBackend, Verb};

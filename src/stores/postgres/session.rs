@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::connection::{Connection, Mode};
-use super::dsn::Dsn;
 use super::error::garbled;
+use super::message::Param;
 use super::sql::{GREET, Sql};
 use super::startup;
+use super::url::Dsn;
 use super::watch::Listener;
-use super::wire::Param;
 use crate::backend::keyspace::TableNames;
 use crate::backend::limits::Limits;
 use crate::backend::pool::{Pool, Rank, Slot};
@@ -178,7 +178,7 @@ fn no_schema() -> LockError {
 
 #[cfg(feature = "tls")]
 fn tls(dsn: &Dsn, options: &ClientOptions) -> crate::net::tls::Tls {
-    use super::dsn::SslMode;
+    use super::url::SslMode;
     use crate::net::tls::{Tls, Verify};
     let roots = dsn
         .root_cert

@@ -8,8 +8,8 @@ use postgres_protocol::message::frontend;
 
 use super::connection::{Answer, Connection, Form, Mode};
 use super::error::garbled;
+use super::message::{Param, Row, execute, prepare, statement, unsendable};
 use super::sql::FunctionCall;
-use super::wire::{Param, Row, execute, prepare, statement, unsendable};
 use crate::backend::limits::Limits;
 use crate::backend::store_clock::{self, CLOCK_READINGS, StoreClock};
 use crate::types::error::{ErrorCode, LockError};

@@ -43,7 +43,7 @@ mod backend;
 mod client;
 #[cfg(unix)]
 mod holding;
-#[cfg(all(unix, any(feature = "redis", feature = "postgres")))]
+#[cfg(all(unix, any(feature = "redis", feature = "postgres", feature = "sqlite")))]
 mod net;
 #[cfg(unix)]
 mod options;

@@ -11,8 +11,8 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags};
 use socket2::{Domain, SockAddr, Socket, TcpKeepalive, Type};
 
-use super::descriptor::{Waker, Wire, is_ready, poll};
 use crate::backend::limits::Limits;
+use crate::net::descriptor::{CancelWaker, Descriptor, is_not_yet, is_ready, poll};
 use crate::runtime::cancel::deadline_after;
 use crate::types::error::{ErrorCode, LockError};
 
@@ -24,8 +24,8 @@ const KEEPALIVE: Duration = Duration::from_secs(60);
 const QUEUE_FULL: Duration = Duration::from_millis(2);
 
 /// The first of `addresses` that answers. One that is dead costs [`STAGGER`], not the whole time.
-pub(super) fn any(addresses: &[SocketAddr], limits: &Limits<'_>) -> Result<Wire, LockError> {
-    let mut waker = Waker::default();
+pub(super) fn any(addresses: &[SocketAddr], limits: &Limits<'_>) -> Result<Descriptor, LockError> {
+    let mut waker = CancelWaker::default();
     let mut pending: Vec<(SocketAddr, Socket)> = Vec::new();
     let mut untried = addresses.iter();
     let mut next_at = Instant::now();
@@ -55,7 +55,7 @@ pub(super) fn any(addresses: &[SocketAddr], limits: &Limits<'_>) -> Result<Wire,
         for i in wait(&pending, &mut waker, timeout, limits)? {
             let (address, socket) = pending.swap_remove(i);
             match finish(&socket) {
-                Ok(()) => return Ok(Wire::new(socket, waker)),
+                Ok(()) => return Ok(Descriptor::new(socket, waker)),
                 Err(e) => note(&mut failure, address, e),
             }
         }
@@ -65,7 +65,7 @@ pub(super) fn any(addresses: &[SocketAddr], limits: &Limits<'_>) -> Result<Wire,
 /// Which of `pending` have come to an end, the last first.
 fn wait(
     pending: &[(SocketAddr, Socket)],
-    waker: &mut Waker,
+    waker: &mut CancelWaker,
     timeout: Duration,
     limits: &Limits<'_>,
 ) -> Result<Vec<usize>, LockError> {
@@ -124,7 +124,7 @@ fn finish(socket: &Socket) -> io::Result<()> {
 }
 
 /// Connects to a unix socket.
-pub(super) fn unix(path: &Path, limits: &Limits<'_>) -> Result<Wire, LockError> {
+pub(super) fn unix(path: &Path, limits: &Limits<'_>) -> Result<Descriptor, LockError> {
     let name = path.display().to_string();
     // The one would be no address, the other would be cut there or be a name outside the file system.
     if name.is_empty() || path.as_os_str().as_bytes().contains(&0) {
@@ -141,8 +141,8 @@ pub(super) fn unix(path: &Path, limits: &Limits<'_>) -> Result<Wire, LockError> 
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None).map_err(failed)?;
         socket.set_nonblocking(true).map_err(failed)?;
         match socket.connect(&address) {
-            Ok(()) => return Ok(Wire::new(socket, Waker::default())),
-            Err(e) if super::is_not_yet(&e) => {
+            Ok(()) => return Ok(Descriptor::new(socket, CancelWaker::default())),
+            Err(e) if is_not_yet(&e) => {
                 limits.sleep_until(deadline_after(QUEUE_FULL));
             }
             Err(e) => return Err(failed(e)),

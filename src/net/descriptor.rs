@@ -15,13 +15,13 @@ use crate::runtime::wake::WakeFd;
 use crate::types::error::{ErrorCode, LockError};
 
 /// A descriptor that never blocks.
-pub(crate) struct Wire {
+pub(crate) struct Descriptor {
     fd: socket2::Socket,
-    waker: Waker,
+    waker: CancelWaker,
 }
 
-impl Wire {
-    pub(super) fn new(fd: socket2::Socket, waker: Waker) -> Self {
+impl Descriptor {
+    pub(super) fn new(fd: socket2::Socket, waker: CancelWaker) -> Self {
         Self { fd, waker }
     }
 
@@ -115,17 +115,17 @@ impl Wire {
 
 /// The descriptor a cancel token raises. Made when it is first needed; it lives as long as the connection.
 #[derive(Default)]
-pub(super) struct Waker(Option<Arc<WakeFd>>);
+pub(super) struct CancelWaker(Option<Arc<WakeFd>>);
 
-impl Waker {
+impl CancelWaker {
     /// Subscribes to the limits' token, if there is one.
-    pub(super) fn watch(&mut self, limits: &Limits<'_>) -> io::Result<Watch<'_>> {
+    pub(super) fn watch(&mut self, limits: &Limits<'_>) -> io::Result<CancelWatch<'_>> {
         let Some(token) = limits.token() else {
-            return Ok(Watch(None));
+            return Ok(CancelWatch(None));
         };
         let fd = self.fd()?;
         let subscription = token.subscribe(Arc::clone(fd) as Arc<_>);
-        Ok(Watch(Some((fd, subscription))))
+        Ok(CancelWatch(Some((fd, subscription))))
     }
 
     fn fd(&mut self) -> io::Result<&Arc<WakeFd>> {
@@ -137,9 +137,9 @@ impl Waker {
 }
 
 /// A subscription for the time of one wait.
-pub(super) struct Watch<'a>(Option<(&'a WakeFd, CancelSubscription)>);
+pub(super) struct CancelWatch<'a>(Option<(&'a WakeFd, CancelSubscription)>);
 
-impl Watch<'_> {
+impl CancelWatch<'_> {
     pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.0.as_ref().map(|(fd, _)| fd.as_fd())
     }

@@ -1,180 +1,22 @@
-//! One socket with a deadline. It knows no protocol.
-//!
-//! The descriptor never blocks; every wait is a `ppoll` bounded by the call's [`Limits`], beside the descriptor that the cancel
-//! token raises. A signal interrupts nothing, and a peer that went away raises none.
+//! Bytes between this process and a server, under one deadline, and the parts of a URL that stores share. It uses `types`,
+//! `runtime` and `backend::limits`.
 
-pub(crate) mod resolver;
-#[cfg(feature = "tls")]
+pub(crate) mod uri;
+
+#[cfg(any(feature = "redis", feature = "postgres"))]
+mod connect;
+#[cfg(any(feature = "redis", feature = "postgres"))]
+mod descriptor;
+#[cfg(any(feature = "redis", feature = "postgres"))]
+mod resolver;
+#[cfg(any(feature = "redis", feature = "postgres"))]
+pub(crate) mod socket;
+#[cfg(all(feature = "tls", any(feature = "redis", feature = "postgres")))]
 pub(crate) mod tls;
 
-mod connect;
-mod descriptor;
-
-use std::fmt;
-use std::path::PathBuf;
-
-use nix::poll::PollFlags;
-
-pub(crate) use self::descriptor::{Wire, broken, hung_up, is_not_yet};
-use crate::backend::limits::Limits;
-#[cfg(feature = "tls")]
-use crate::net::tls::{Session, Tls};
-use crate::types::error::LockError;
-
-/// Where a server listens.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Endpoint {
-    Tcp { host: String, port: u16 },
-    Unix(PathBuf),
-}
-
-/// For messages: a URL's user and password are no part of it.
-impl fmt::Display for Endpoint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tcp { host, port } if host.contains(':') && !host.starts_with('[') => {
-                write!(f, "[{host}]:{port}")
-            }
-            Self::Tcp { host, port } => write!(f, "{host}:{port}"),
-            Self::Unix(path) => write!(f, "{}", path.display()),
-        }
-    }
-}
-
-/// A connection, plain or under TLS. Dropping it closes the descriptor and sends nothing.
-pub(crate) struct Socket {
-    wire: Wire,
-    /// The endpoint, for messages.
-    server: Box<str>,
-    #[cfg(feature = "tls")]
-    session: Option<Box<Session>>,
-}
-
-impl Socket {
-    /// Connects, name resolution included.
-    ///
-    /// # Errors
-    /// `ServiceUnavailable` if the server cannot be reached, `NetworkTimeout` or `Aborted` by the limits, `RateLimited`
-    /// without a free descriptor, `AuthFailed` without the right to a unix socket, `InvalidArgument` for a path that cannot
-    /// be one. Nothing was sent in any case.
-    pub(crate) fn connect(endpoint: &Endpoint, limits: &Limits<'_>) -> Result<Self, LockError> {
-        let server = endpoint.to_string().into_boxed_str();
-        let limits = &limits.connecting_to(&server);
-        let wire = match endpoint {
-            Endpoint::Tcp { host, port } => {
-                connect::any(&resolver::addresses(host, *port, limits)?, limits)
-            }
-            Endpoint::Unix(path) => connect::unix(path, limits),
-        };
-        Ok(Self {
-            wire: wire.map_err(LockError::nothing_applied)?,
-            server,
-            #[cfg(feature = "tls")]
-            session: None,
-        })
-    }
-
-    /// Puts the connection under TLS; what is written and read from now on goes through it.
-    ///
-    /// # Errors
-    /// `AuthFailed` for a certificate that is refused (or if the server refuses ours), `ServiceUnavailable` for a
-    /// handshake that broke or a server that speaks no TLS, `InvalidArgument` for roots that cannot be read or a host no
-    /// certificate can name. No request was sent in any case, and the connection is of no more use.
-    #[cfg(feature = "tls")]
-    pub(crate) fn encrypt(
-        &mut self,
-        tls: &Tls,
-        host: &str,
-        limits: &Limits<'_>,
-    ) -> Result<(), LockError> {
-        let limits = &limits.talking_to(&self.server);
-        match Session::handshake(&mut self.wire, tls, host, limits) {
-            Ok(session) => {
-                self.session = Some(Box::new(session));
-                Ok(())
-            }
-            Err(e) => {
-                // Whoever goes on in spite of the error must not send a password in clear.
-                self.wire.shut();
-                Err(e.nothing_applied())
-            }
-        }
-    }
-
-    /// Writes all of `bytes`.
-    ///
-    /// # Errors
-    /// `ServiceUnavailable` if the connection is lost, `NetworkTimeout` or `Aborted` by the limits: any part may have been
-    /// sent. `RateLimited` without a descriptor for a cancellable call: nothing of `bytes` was.
-    pub(crate) fn write_all(&mut self, bytes: &[u8], limits: &Limits<'_>) -> Result<(), LockError> {
-        let limits = &limits.talking_to(&self.server);
-        self.wire.prepare(limits)?;
-        #[cfg(feature = "tls")]
-        if let Some(session) = &mut self.session {
-            return session.write_all(&mut self.wire, bytes, limits);
-        }
-        let mut rest = bytes;
-        while !rest.is_empty() {
-            limits.left()?;
-            let sent = self.wire.send(rest, limits)?;
-            rest = &rest[sent..];
-        }
-        Ok(())
-    }
-
-    /// Reads what is there, at least one byte.
-    ///
-    /// # Errors
-    /// `ServiceUnavailable` at the end of the stream or a reset, `NetworkTimeout` or `Aborted` by the limits.
-    pub(crate) fn read(
-        &mut self,
-        into: &mut [u8],
-        limits: &Limits<'_>,
-    ) -> Result<usize, LockError> {
-        let limits = &limits.talking_to(&self.server);
-        #[cfg(feature = "tls")]
-        if let Some(session) = &mut self.session {
-            return session.read(&mut self.wire, into, limits);
-        }
-        loop {
-            // Waiting first saves a call: a reply is never there when its request has just been sent.
-            self.wire.wait(PollFlags::POLLIN, limits)?;
-            match self.wire.try_recv(into) {
-                Ok(0) => return Err(hung_up()),
-                Ok(n) => return Ok(n),
-                Err(e) if is_not_yet(&e) => {}
-                Err(e) => return Err(broken(e)),
-            }
-        }
-    }
-
-    /// Where it leads, for messages.
-    pub(crate) fn server(&self) -> &str {
-        &self.server
-    }
-
-    /// Whether there is nothing to read and the peer has not hung up: a pooled connection may be used again.
-    pub(crate) fn is_quiet(&mut self) -> bool {
-        #[cfg(feature = "tls")]
-        if let Some(session) = &mut self.session {
-            return session.is_quiet(&self.wire);
-        }
-        self.wire.is_quiet()
-    }
-
-    /// The `tls-server-end-point` hash of RFC 5929, for SCRAM; `None` if the connection is plain or the certificate's
-    /// signature names no hash.
-    pub(crate) fn channel_binding(&self) -> Option<Vec<u8>> {
-        #[cfg(feature = "tls")]
-        return self.session.as_ref().and_then(|s| s.channel_binding());
-        #[cfg(not(feature = "tls"))]
-        None
-    }
-}
-
-#[cfg(test)]
+#[cfg(all(test, any(feature = "redis", feature = "postgres")))]
 #[allow(dead_code)]
 #[path = "../../tests/support/common/proxy.rs"]
 mod proxy;
-#[cfg(test)]
+#[cfg(all(test, any(feature = "redis", feature = "postgres")))]
 mod tests;

@@ -27,8 +27,8 @@ const STALE: Duration = Duration::from_secs(10);
 /// How many addresses of a name are used. The server that answers for the name decides how many it has, and the client would connect to each.
 const MAX_ADDRESSES: usize = 64;
 
-type Answer = Result<Vec<SocketAddr>, String>;
-type Lookup = Box<dyn Fn(&str) -> Answer + Send + Sync>;
+type LookupAnswer = Result<Vec<SocketAddr>, String>;
+type Lookup = Box<dyn Fn(&str) -> LookupAnswer + Send + Sync>;
 
 static RESOLVER: PerProcess<Arc<Resolver>> = PerProcess::new();
 
@@ -67,7 +67,7 @@ fn shared() -> &'static Arc<Resolver> {
     })
 }
 
-fn system(host: &str) -> Answer {
+fn system(host: &str) -> LookupAnswer {
     match (host, 0).to_socket_addrs() {
         Ok(found) => Ok(found.collect()),
         Err(e) => Err(e.to_string()),
@@ -76,14 +76,14 @@ fn system(host: &str) -> Answer {
 
 struct Resolver {
     lookup: Lookup,
-    state: Mutex<State>,
+    state: Mutex<ResolverState>,
     work: Condvar,
 }
 
 #[derive(Default)]
-struct State {
-    waiting: VecDeque<Arc<Ticket>>,
-    running: Vec<(Instant, Arc<Ticket>)>,
+struct ResolverState {
+    waiting: VecDeque<Arc<PendingLookup>>,
+    running: Vec<(Instant, Arc<PendingLookup>)>,
     helpers: usize,
     idle: usize,
     /// Helpers without work do not stay; until there is new work.
@@ -91,15 +91,15 @@ struct State {
 }
 
 /// One lookup and everybody who waits for it.
-struct Ticket {
+struct PendingLookup {
     host: String,
-    state: Mutex<TicketState>,
+    state: Mutex<PendingState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct TicketState {
-    answer: Option<Answer>,
+struct PendingState {
+    answer: Option<LookupAnswer>,
     callers: usize,
 }
 
@@ -107,7 +107,7 @@ impl Resolver {
     fn new(lookup: Lookup) -> Arc<Self> {
         Arc::new(Self {
             lookup,
-            state: Mutex::new(State::default()),
+            state: Mutex::new(ResolverState::default()),
             work: Condvar::new(),
         })
     }
@@ -117,15 +117,15 @@ impl Resolver {
         host: &str,
         limits: &Limits<'_>,
     ) -> Result<Vec<SocketAddr>, LockError> {
-        let ticket = self.enqueue(host)?;
+        let pending = self.enqueue(host)?;
         let answer = {
-            // Subscribing may wake at once, so it comes before the ticket's mutex.
+            // Subscribing may wake at once, so it comes before the pending's mutex.
             let _subscription = limits
                 .token()
-                .map(|token| token.subscribe(Arc::clone(&ticket) as Arc<dyn Wake>));
-            ticket.wait(limits)
+                .map(|token| token.subscribe(Arc::clone(&pending) as Arc<dyn Wake>));
+            pending.wait(limits)
         };
-        self.leave(&ticket);
+        self.leave(&pending);
         match answer {
             Some(Ok(found)) if !found.is_empty() => Ok(found),
             Some(Ok(_)) => Err(LockError::unavailable(format!(
@@ -154,7 +154,7 @@ impl Resolver {
     }
 
     /// Joins a lookup of the same name or queues a new one, and sees to it that somebody works on it.
-    fn enqueue(self: &Arc<Self>, host: &str) -> Result<Arc<Ticket>, LockError> {
+    fn enqueue(self: &Arc<Self>, host: &str) -> Result<Arc<PendingLookup>, LockError> {
         let mut state = self.state.lock();
         state.may_end = false;
         let shared = state
@@ -165,12 +165,12 @@ impl Resolver {
                     .running
                     .iter()
                     .filter(|(since, _)| since.elapsed() < STALE)
-                    .map(|(_, ticket)| ticket),
+                    .map(|(_, pending)| pending),
             )
-            .find(|ticket| ticket.host == host);
-        if let Some(ticket) = shared {
-            ticket.state.lock().callers += 1;
-            return Ok(Arc::clone(ticket));
+            .find(|pending| pending.host == host);
+        if let Some(pending) = shared {
+            pending.state.lock().callers += 1;
+            return Ok(Arc::clone(pending));
         }
         // More work than idle helpers can take: another one, as long as there may be.
         if state.idle <= state.waiting.len() && state.helpers < HELPERS {
@@ -188,37 +188,37 @@ impl Resolver {
                 Err(_) => {}
             }
         }
-        let ticket = Arc::new(Ticket {
+        let pending = Arc::new(PendingLookup {
             host: host.to_owned(),
-            state: Mutex::new(TicketState {
+            state: Mutex::new(PendingState {
                 answer: None,
                 callers: 1,
             }),
             changed: Condvar::new(),
         });
-        state.waiting.push_back(Arc::clone(&ticket));
+        state.waiting.push_back(Arc::clone(&pending));
         drop(state);
         self.work.notify_one();
-        Ok(ticket)
+        Ok(pending)
     }
 
     /// The last caller takes a lookup that nobody has begun out of the queue: hung helpers do not make it grow.
-    fn leave(&self, ticket: &Arc<Ticket>) {
+    fn leave(&self, pending: &Arc<PendingLookup>) {
         let mut state = self.state.lock();
         let callers = {
-            let mut shared = ticket.state.lock();
+            let mut shared = pending.state.lock();
             shared.callers -= 1;
             shared.callers
         };
         if callers == 0 {
-            state.waiting.retain(|t| !Arc::ptr_eq(t, ticket));
+            state.waiting.retain(|t| !Arc::ptr_eq(t, pending));
         }
     }
 
     fn help(&self) {
         let mut state = self.state.lock();
         loop {
-            let Some(ticket) = state.waiting.pop_front() else {
+            let Some(pending) = state.waiting.pop_front() else {
                 let until = deadline_after(IDLE);
                 state.idle += 1;
                 while state.waiting.is_empty() && !state.may_end && Instant::now() < until {
@@ -231,22 +231,22 @@ impl Resolver {
                 }
                 continue;
             };
-            state.running.push((Instant::now(), Arc::clone(&ticket)));
+            state.running.push((Instant::now(), Arc::clone(&pending)));
             drop(state);
-            let mut answer = ending::stuck(|| (self.lookup)(&ticket.host));
+            let mut answer = ending::stuck(|| (self.lookup)(&pending.host));
             if let Ok(found) = &mut answer {
                 found.truncate(MAX_ADDRESSES);
             }
             state = self.state.lock();
-            state.running.retain(|(_, t)| !Arc::ptr_eq(t, &ticket));
-            ticket.state.lock().answer = Some(answer);
-            ticket.changed.notify_all();
+            state.running.retain(|(_, t)| !Arc::ptr_eq(t, &pending));
+            pending.state.lock().answer = Some(answer);
+            pending.changed.notify_all();
         }
     }
 }
 
-impl Ticket {
-    fn wait(&self, limits: &Limits<'_>) -> Option<Answer> {
+impl PendingLookup {
+    fn wait(&self, limits: &Limits<'_>) -> Option<LookupAnswer> {
         let mut state = self.state.lock();
         while state.answer.is_none() && limits.left().is_ok() {
             self.changed.wait_until(&mut state, Some(limits.deadline()));
@@ -255,7 +255,7 @@ impl Ticket {
     }
 }
 
-impl Wake for Ticket {
+impl Wake for PendingLookup {
     fn wake(&self) {
         // Taking the mutex makes sure that the caller either sees the cancel or is already waiting.
         drop(self.state.lock());

@@ -1,5 +1,6 @@
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -8,11 +9,14 @@ use std::time::{Duration, Instant};
 use socket2::{Domain, SockAddr, Type};
 
 use super::proxy::{Address, Mode, Proxy};
-use super::*;
 use crate::backend::call::Call;
+use crate::backend::limits::Limits;
+use crate::net::connect;
+use crate::net::socket::Socket;
+use crate::net::uri::Endpoint;
 use crate::runtime::cancel::CancelToken;
 use crate::runtime::process::Owner;
-use crate::types::error::ErrorCode;
+use crate::types::error::{ErrorCode, LockError};
 
 /// Far more than a loaded machine needs for anything here.
 const AMPLE: Duration = Duration::from_secs(60);
@@ -330,7 +334,7 @@ fn a_wake_up_that_came_late_cancels_nobody_else() {
     cancelled(|limits| socket.read(&mut [0; 8], limits));
     for _ in 0..3 {
         // As left behind by a token that was cancelled just after its call.
-        socket.wire.wake_for_test();
+        socket.descriptor.wake_for_test();
         let token = CancelToken::new();
         let limits = Limits::enter(Owner::current(), SHORT, &Call::new().cancelled_by(&token))
             .expect("time is left");

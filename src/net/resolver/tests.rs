@@ -25,7 +25,7 @@ impl Gate {
     fn resolver() -> (Arc<Self>, Arc<Resolver>) {
         let gate = Arc::new(Self::default());
         let inside = Arc::clone(&gate);
-        let lookup = move |host: &str| -> Answer {
+        let lookup = move |host: &str| -> LookupAnswer {
             inside.lookups.fetch_add(1, Ordering::SeqCst);
             if host.starts_with("hung") {
                 let mut open = inside.open.lock();
@@ -160,7 +160,7 @@ fn a_cancel_ends_the_wait() {
 
 #[test]
 fn a_name_with_very_many_addresses_is_cut() {
-    let lookup = |_: &str| -> Answer {
+    let lookup = |_: &str| -> LookupAnswer {
         let all = (0..u16::MAX).map(|n| ([192, 0, 2, 1], n).into());
         Ok(all.collect())
     };

@@ -17,11 +17,11 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection};
 
 use crate::backend::limits::Limits;
-use crate::net::{Wire, broken, hung_up, is_not_yet};
+use crate::net::descriptor::{Descriptor, broken, hung_up, is_not_yet};
 use crate::runtime::sync::Mutex;
 use crate::types::error::LockError;
 
-use roots::Source;
+use roots::RootsSource;
 
 /// What is asked of the server's certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,9 +36,9 @@ pub(crate) enum Verify {
 
 /// How connections are put under TLS. Clones share the roots.
 #[derive(Clone)]
-pub(crate) struct Tls(Arc<Shared>);
+pub(crate) struct Tls(Arc<TlsShared>);
 
-struct Shared {
+struct TlsShared {
     verify: Verify,
     ca_file: Option<PathBuf>,
     /// Made at the first session. A failure is not kept: the file may be there the next time.
@@ -48,7 +48,7 @@ struct Shared {
 impl Tls {
     /// Trusts the certificates in `ca_file`, or the system's. Reads nothing yet.
     pub(crate) fn new(verify: Verify, ca_file: Option<PathBuf>) -> Self {
-        Self(Arc::new(Shared {
+        Self(Arc::new(TlsShared {
             verify,
             ca_file,
             config: Mutex::new(None),
@@ -76,7 +76,7 @@ impl Tls {
             .map_err(|e| LockError::internal("TLS cannot be set up").with_source(e))?;
         let roots = match self.0.verify {
             Verify::Nothing => None,
-            _ => Some(Source::new(self.0.ca_file.as_deref()).roots(limits)?),
+            _ => Some(RootsSource::new(self.0.ca_file.as_deref()).roots(limits)?),
         };
         let mut config = match (self.0.verify, roots) {
             (Verify::Full, Some(roots)) => builder.with_root_certificates(roots),
@@ -101,11 +101,11 @@ impl fmt::Debug for Tls {
 }
 
 /// A connection under TLS. It does not own the socket. Dropping it sends nothing.
-pub(crate) struct Session(ClientConnection);
+pub(crate) struct TlsSession(ClientConnection);
 
-impl Session {
+impl TlsSession {
     pub(crate) fn handshake(
-        wire: &mut Wire,
+        descriptor: &mut Descriptor,
         tls: &Tls,
         host: &str,
         limits: &Limits<'_>,
@@ -115,10 +115,10 @@ impl Session {
             .map_err(|e| verify::explain(&e, "could not begin").with_source(e))?;
         let mut session = Self(connection);
         while session.0.is_handshaking() {
-            session.flush(wire, limits)?;
+            session.flush(descriptor, limits)?;
             if session.0.is_handshaking()
                 && !session
-                    .receive(wire, limits)
+                    .receive(descriptor, limits)
                     .map_err(|e| e.if_silent("it may not speak TLS on this port"))?
             {
                 return Err(LockError::unavailable(
@@ -126,13 +126,13 @@ impl Session {
                 ));
             }
         }
-        session.flush(wire, limits)?;
+        session.flush(descriptor, limits)?;
         Ok(session)
     }
 
     pub(crate) fn write_all(
         &mut self,
-        wire: &mut Wire,
+        descriptor: &mut Descriptor,
         bytes: &[u8],
         limits: &Limits<'_>,
     ) -> Result<(), LockError> {
@@ -140,14 +140,14 @@ impl Session {
         while !rest.is_empty() {
             let taken = io::Write::write(&mut self.0.writer(), rest).map_err(broken)?;
             rest = &rest[taken..];
-            self.flush(wire, limits)?;
+            self.flush(descriptor, limits)?;
         }
         Ok(())
     }
 
     pub(crate) fn read(
         &mut self,
-        wire: &mut Wire,
+        descriptor: &mut Descriptor,
         into: &mut [u8],
         limits: &Limits<'_>,
     ) -> Result<usize, LockError> {
@@ -161,15 +161,15 @@ impl Session {
                 Err(e) => return Err(broken(e)),
             }
             // An answer to the peer's own messages, such as a new key.
-            self.flush(wire, limits)?;
-            if !self.receive(wire, limits)? {
+            self.flush(descriptor, limits)?;
+            if !self.receive(descriptor, limits)? {
                 return Err(hung_up());
             }
         }
     }
 
     /// Whether nothing is to be read but messages of TLS itself: servers send tickets after the handshake.
-    pub(crate) fn is_quiet(&mut self, wire: &Wire) -> bool {
+    pub(crate) fn is_quiet(&mut self, descriptor: &Descriptor) -> bool {
         // A peer that goes on sending such messages is not quiet.
         for _ in 0..4 {
             match self.0.process_new_packets() {
@@ -179,7 +179,7 @@ impl Session {
                 Ok(_) => {}
                 Err(_) => return false,
             }
-            match self.0.read_tls(&mut Raw(wire)) {
+            match self.0.read_tls(&mut TlsTransport(descriptor)) {
                 Ok(0) => return false,
                 Ok(_) => {}
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
@@ -194,12 +194,12 @@ impl Session {
     }
 
     /// Sends what TLS has to say.
-    fn flush(&mut self, wire: &mut Wire, limits: &Limits<'_>) -> Result<(), LockError> {
+    fn flush(&mut self, descriptor: &mut Descriptor, limits: &Limits<'_>) -> Result<(), LockError> {
         while self.0.wants_write() {
             limits.left()?;
-            match self.0.write_tls(&mut Raw(wire)) {
+            match self.0.write_tls(&mut TlsTransport(descriptor)) {
                 Ok(_) => {}
-                Err(e) if is_not_yet(&e) => wire.wait(PollFlags::POLLOUT, limits)?,
+                Err(e) if is_not_yet(&e) => descriptor.wait(PollFlags::POLLOUT, limits)?,
                 Err(e) => return Err(broken(e)),
             }
         }
@@ -207,9 +207,13 @@ impl Session {
     }
 
     /// Takes in what the peer has sent; `false` at the end of the stream.
-    fn receive(&mut self, wire: &mut Wire, limits: &Limits<'_>) -> Result<bool, LockError> {
-        wire.wait(PollFlags::POLLIN, limits)?;
-        match self.0.read_tls(&mut Raw(wire)) {
+    fn receive(
+        &mut self,
+        descriptor: &mut Descriptor,
+        limits: &Limits<'_>,
+    ) -> Result<bool, LockError> {
+        descriptor.wait(PollFlags::POLLIN, limits)?;
+        match self.0.read_tls(&mut TlsTransport(descriptor)) {
             Ok(0) => return Ok(false),
             Ok(_) => {}
             Err(e) if is_not_yet(&e) => return Ok(true),
@@ -222,7 +226,7 @@ impl Session {
         };
         if let Err(e) = self.0.process_new_packets() {
             // The alert tells the peer why. Nobody waits for it.
-            let _ = self.0.write_tls(&mut Raw(wire));
+            let _ = self.0.write_tls(&mut TlsTransport(descriptor));
             return Err(verify::explain(&e, phase).with_source(e));
         }
         Ok(true)
@@ -240,15 +244,15 @@ fn server_name(host: &str) -> Result<ServerName<'static>, LockError> {
 }
 
 /// Single attempts on the socket, for rustls.
-struct Raw<'a>(&'a Wire);
+struct TlsTransport<'a>(&'a Descriptor);
 
-impl io::Read for Raw<'_> {
+impl io::Read for TlsTransport<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         self.0.try_recv(into)
     }
 }
 
-impl io::Write for Raw<'_> {
+impl io::Write for TlsTransport<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.try_send(bytes)
     }

@@ -25,14 +25,14 @@ use crate::runtime::workers::guarded;
 use crate::types::error::{ErrorCode, LockError};
 
 /// A file of CA certificates that is longer is refused. Those of the systems have less than 1 MiB.
-const MOST: u64 = 16 << 20;
+const MAX_FILE_BYTES: u64 = 16 << 20;
 
 const SYSTEM_FILE: &str = "SSL_CERT_FILE";
 const SYSTEM_DIRS: &str = "SSL_CERT_DIR";
 
 /// Where the certificates are.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Source {
+pub(super) enum RootsSource {
     File(PathBuf),
     /// Where the system has them, or where the environment says.
     System {
@@ -41,19 +41,19 @@ pub(super) enum Source {
     },
 }
 
-type Answer = Result<Arc<RootCertStore>, String>;
+type RootsAnswer = Result<Arc<RootCertStore>, String>;
 
 /// What is being read in this process.
-static READINGS: PerProcess<Mutex<Vec<Arc<Reading>>>> = PerProcess::new();
+static READINGS: PerProcess<Mutex<Vec<Arc<RootsReading>>>> = PerProcess::new();
 
 /// One reading of a source and all callers that wait for it.
-struct Reading {
-    source: Source,
-    answer: Mutex<Option<Answer>>,
+struct RootsReading {
+    source: RootsSource,
+    answer: Mutex<Option<RootsAnswer>>,
     changed: Condvar,
 }
 
-impl Source {
+impl RootsSource {
     /// `file`, or the system's certificates.
     pub(super) fn new(file: Option<&Path>) -> Self {
         match file {
@@ -75,10 +75,10 @@ impl Source {
 
     fn roots_by(
         self,
-        read: impl FnOnce(&Self) -> Answer + Send + 'static,
+        read: impl FnOnce(&Self) -> RootsAnswer + Send + 'static,
         limits: &Limits<'_>,
     ) -> Result<Arc<RootCertStore>, LockError> {
-        let reading = Reading::of(self, read)?;
+        let reading = RootsReading::of(self, read)?;
         // Subscribing may wake at once, so it comes before the mutex.
         let _subscription = limits
             .token()
@@ -107,10 +107,10 @@ impl Source {
     }
 }
 
-impl Reading {
+impl RootsReading {
     fn of(
-        source: Source,
-        read: impl FnOnce(&Source) -> Answer + Send + 'static,
+        source: RootsSource,
+        read: impl FnOnce(&RootsSource) -> RootsAnswer + Send + 'static,
     ) -> Result<Arc<Self>, LockError> {
         let readings = READINGS.get(Mutex::default);
         let mut list = readings.lock();
@@ -143,7 +143,7 @@ impl Reading {
         Ok(reading)
     }
 
-    fn wait(&self, limits: &Limits<'_>) -> Option<Answer> {
+    fn wait(&self, limits: &Limits<'_>) -> Option<RootsAnswer> {
         let mut answer = self.answer.lock();
         while answer.is_none() && limits.left().is_ok() {
             self.changed
@@ -153,7 +153,7 @@ impl Reading {
     }
 }
 
-impl Wake for Reading {
+impl Wake for RootsReading {
     fn wake(&self) {
         // Taking the mutex makes sure that the caller either sees the cancel or is already waiting.
         drop(self.answer.lock());
@@ -161,12 +161,14 @@ impl Wake for Reading {
     }
 }
 
-fn read(source: &Source) -> Answer {
+fn read(source: &RootsSource) -> RootsAnswer {
     match source {
-        Source::File(file) => {
+        RootsSource::File(file) => {
             in_file(file).map_err(|why| format!("{} cannot be used: {why}", source.name()))
         }
-        Source::System { file, dirs } => of_system(file.as_deref().map(Path::new), dirs.as_ref()),
+        RootsSource::System { file, dirs } => {
+            of_system(file.as_deref().map(Path::new), dirs.as_ref())
+        }
     }
     .map(Arc::new)
 }
@@ -237,9 +239,11 @@ fn contents(path: &Path) -> io::Result<Vec<u8>> {
         return Err(not_a_file());
     }
     let mut bytes = Vec::new();
-    file.take(MOST + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > MOST {
-        return Err(io::Error::other(format!("it is longer than {MOST} bytes")));
+    file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MAX_FILE_BYTES {
+        return Err(io::Error::other(format!(
+            "it is longer than {MAX_FILE_BYTES} bytes"
+        )));
     }
     Ok(bytes)
 }
@@ -265,12 +269,12 @@ mod tests {
     #[test]
     fn a_reading_that_hangs_costs_each_caller_its_own_deadline_and_one_thread() {
         static BEGUN: AtomicUsize = AtomicUsize::new(0);
-        let source = Source::File("/a/disk/that/hangs".into());
+        let source = RootsSource::File("/a/disk/that/hangs".into());
         let (release, hang) = mpsc::channel::<()>();
         let mut hang = Some(hang);
         let mut read = || {
             let hang = hang.take();
-            move |_: &Source| {
+            move |_: &RootsSource| {
                 BEGUN.fetch_add(1, SeqCst);
                 let _ = hang.map(|hang| hang.recv());
                 Ok(Arc::new(RootCertStore::empty()))
@@ -286,7 +290,7 @@ mod tests {
             assert!(!error.may_have_applied() && begun.elapsed() < AMPLE / 2);
         }
         // Another source waits for nothing.
-        let other = Source::File("/another".into());
+        let other = RootsSource::File("/another".into());
         assert!(
             other
                 .roots_by(|_| Err("no".to_owned()), &within(AMPLE, &Call::new()))

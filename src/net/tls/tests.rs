@@ -14,7 +14,8 @@ use sha2::{Digest, Sha256, Sha384};
 
 use super::*;
 use crate::backend::call::Call;
-use crate::net::{Endpoint, Socket};
+use crate::net::socket::Socket;
+use crate::net::uri::Endpoint;
 use crate::runtime::cancel::CancelToken;
 use crate::runtime::process::Owner;
 use crate::types::error::ErrorCode;
@@ -467,7 +468,7 @@ fn roots_that_cannot_be_used_are_the_callers_fault_and_not_kept() {
 fn the_systems_roots_do_not_know_our_authority() {
     let config = Authority::new().sign(|_| {});
     let error = refused(config, &Tls::new(Verify::Full, None), "localhost");
-    let expected = match Source::new(None).roots(&within(AMPLE)) {
+    let expected = match RootsSource::new(None).roots(&within(AMPLE)) {
         Ok(_) => ErrorCode::AuthFailed,
         Err(_) => ErrorCode::InvalidArgument,
     };

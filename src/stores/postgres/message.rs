@@ -10,7 +10,7 @@ use postgres_protocol::message::frontend;
 
 use super::error::{garbled, too_long};
 use crate::backend::limits::Limits;
-use crate::net::Socket;
+use crate::net::socket::Socket;
 use crate::types::error::LockError;
 
 /// The longest answer, all its messages together. The largest that is expected is that of `check()`, a few kilobytes; more is

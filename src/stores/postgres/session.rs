@@ -16,7 +16,7 @@ use crate::backend::keyspace::TableNames;
 use crate::backend::limits::Limits;
 use crate::backend::pool::{Pool, Rank, Slot};
 use crate::backend::store_clock::StoreClock;
-use crate::net::Endpoint;
+use crate::net::uri::Endpoint;
 use crate::options::client::ClientOptions;
 use crate::types::error::{ErrorCode, LockError};
 

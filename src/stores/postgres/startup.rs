@@ -13,7 +13,8 @@ use super::error::{Refusal, Stage, garbled};
 use super::message::{Channel, unsendable};
 use super::url::{Binding, Dsn, SslMode};
 use crate::backend::limits::Limits;
-use crate::net::{Endpoint, Socket};
+use crate::net::socket::Socket;
+use crate::net::uri::Endpoint;
 use crate::types::error::{ErrorCode, LockError};
 
 /// A server that asks for more rounds than this wants our processor, not our proof.

@@ -4,11 +4,25 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::net::Endpoint;
+use crate::net::uri::{self, BareIpv6, Endpoint, HostPort, UriOption, decode_text};
 use crate::types::error::LockError;
 
 const DEFAULT_PORT: u16 = 5432;
 const DEFAULT_APPLICATION: &str = "syncguard";
+const OPTIONS: &[&str] = &[
+    "host",
+    "port",
+    "user",
+    "password",
+    "dbname",
+    "application_name",
+    "sslmode",
+    "sslrootcert",
+    "channel_binding",
+    "connect_timeout",
+    "target_session_attrs",
+    "pooler",
+];
 
 /// Where and how to connect.
 pub(crate) struct Dsn {
@@ -96,7 +110,7 @@ pub(crate) fn is_keyword_dsn(text: &str) -> bool {
 impl Raw {
     fn set(&mut self, name: &str, value: String) -> Result<(), LockError> {
         if value.contains('\0') {
-            return Err(LockError::invalid("the URL holds a NUL (%00)"));
+            return Err(LockError::invalid("the connection string holds a NUL"));
         }
         let field = match name {
             "host" => &mut self.hosts,
@@ -116,17 +130,7 @@ impl Raw {
                     "the option \"options\" is not supported: session settings do not survive a pooler, and the ones that matter are set for every transaction",
                 ));
             }
-            // A malformed URL may carry a secret where a name is expected.
-            _ if name.len() <= 40 && name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_') => {
-                return Err(LockError::invalid(format!(
-                    "unknown Postgres option \"{name}\""
-                )));
-            }
-            _ => {
-                return Err(LockError::invalid(
-                    "unknown Postgres option with a malformed name",
-                ));
-            }
+            _ => return Err(uri::unknown_option(name, OPTIONS)),
         };
         *field = Some(value);
         Ok(())
@@ -220,10 +224,7 @@ fn one_of(option: &str, values: &str) -> LockError {
 
 /// `user:password@h1:p1,h2:p2/database?option=value&…`, after the scheme.
 fn read_url(rest: &str, raw: &mut Raw) -> Result<(), LockError> {
-    let (rest, query) = match rest.split_once('?') {
-        Some((rest, query)) => (rest, Some(query)),
-        None => (rest, None),
-    };
+    let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
     let (authority, database) = match rest.split_once('/') {
         Some((authority, database)) => (authority, Some(database)),
         None => (rest, None),
@@ -235,27 +236,25 @@ fn read_url(rest: &str, raw: &mut Raw) -> Result<(), LockError> {
                 Some((user, password)) => (user, Some(password)),
                 None => (userinfo, None),
             };
-            raw.set("user", decode(user)?)?;
+            raw.set("user", decode_text(user, "user name")?)?;
             if let Some(password) = password {
-                raw.set("password", decode(password)?)?;
+                raw.set("password", decode_text(password, "password")?)?;
             }
             hosts
         }
         None => authority,
     };
     if !hosts.is_empty() {
-        raw.set("host", decode(hosts)?)?;
+        raw.set("host", decode_text(hosts, "host")?)?;
     }
     if let Some(database) = database.filter(|d| !d.is_empty()) {
-        raw.set("dbname", decode(database)?)?;
+        raw.set("dbname", decode_text(database, "database")?)?;
     }
-    let query = query.unwrap_or_default();
-    for pair in query.split('&').filter(|p| !p.is_empty()) {
-        let (name, value) = pair
-            .split_once('=')
-            .ok_or_else(|| LockError::invalid("an option of the URL has no value"))?;
+    for option in uri::options(query) {
+        let UriOption { name, value } = option?;
+        let value = value.ok_or_else(|| LockError::invalid("an option of the URL has no value"))?;
         // A raw '?' in a password cuts it in two: what follows is not an option and must not be named as one.
-        raw.set(&decode(name)?, decode(value)?).map_err(|error| {
+        raw.set(&name, value).map_err(|error| {
             if query.contains('@') {
                 LockError::invalid(
                     "the URL holds an unknown option and a '@' behind the '?'; in a password write %3F for '?', in an option %40 for '@'",
@@ -266,28 +265,6 @@ fn read_url(rest: &str, raw: &mut Raw) -> Result<(), LockError> {
         })?;
     }
     Ok(())
-}
-
-fn decode(text: &str) -> Result<String, LockError> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(b) = rest.next() {
-        if b != b'%' {
-            bytes.push(b);
-            continue;
-        }
-        let hex = |b: Option<u8>| b.and_then(|b| char::from(b).to_digit(16));
-        match (hex(rest.next()), hex(rest.next())) {
-            (Some(high), Some(low)) => bytes.push((high * 16 + low) as u8),
-            _ => {
-                return Err(LockError::invalid(
-                    "the URL holds a % that is not followed by two hex digits; write %25 for a percent sign",
-                ));
-            }
-        }
-    }
-    String::from_utf8(bytes)
-        .map_err(|_| LockError::invalid("the URL decodes to something that is not UTF-8"))
 }
 
 /// `name = value` pairs, values in single quotes where they hold spaces, with backslash escapes.
@@ -337,7 +314,7 @@ fn hosts(hosts: Option<&str>, ports: Option<&str>) -> Result<Vec<Endpoint>, Lock
         .collect();
     let ports: Vec<u16> = match ports {
         None => vec![DEFAULT_PORT],
-        Some(ports) => ports.split(',').map(port).collect::<Result<_, _>>()?,
+        Some(ports) => ports.split(',').map(uri::port).collect::<Result<_, _>>()?,
     };
     if ports.len() != 1 && ports.len() != hosts.len() {
         return Err(LockError::invalid(
@@ -351,52 +328,25 @@ fn hosts(hosts: Option<&str>, ports: Option<&str>) -> Result<Vec<Endpoint>, Lock
         .collect()
 }
 
-fn endpoint(text: &str, default: u16) -> Result<Endpoint, LockError> {
+fn endpoint(text: &str, default_port: u16) -> Result<Endpoint, LockError> {
     if text.starts_with('/') {
         // A directory, as everywhere in Postgres; a port may follow as in a URL.
         let (dir, port) = match text.rsplit_once(':') {
-            Some((dir, digits)) => (dir, port(digits)?),
-            None => (text, default),
+            Some((dir, digits)) => (dir, uri::port(digits)?),
+            None => (text, default_port),
         };
         return Ok(Endpoint::Unix(
             Path::new(dir).join(format!(".s.PGSQL.{port}")),
         ));
     }
-    let (host, digits) = match text.strip_prefix('[') {
-        Some(rest) => {
-            let (host, tail) = rest.split_once(']').ok_or_else(bad_host)?;
-            match tail.strip_prefix(':') {
-                Some(digits) => (host, Some(digits)),
-                None if tail.is_empty() => (host, None),
-                None => return Err(bad_host()),
-            }
-        }
-        // More than one colon is an IPv6 address without a port.
-        None => match text.split_once(':') {
-            Some((host, digits)) if !digits.contains(':') => (host, Some(digits)),
-            _ => (text, None),
-        },
-    };
-    if host.is_empty() || host.contains(|c: char| c.is_whitespace() || c == '@' || c == '/') {
-        return Err(bad_host());
+    let HostPort { host, port } = HostPort::parse(text, BareIpv6::Allowed)?;
+    if host.contains(|c: char| c.is_whitespace() || c == '@' || c == '/') {
+        return Err(LockError::invalid("a host of the URL is malformed"));
     }
     Ok(Endpoint::Tcp {
         host: host.to_owned(),
-        port: digits.map_or(Ok(default), port)?,
+        port: port.unwrap_or(default_port),
     })
-}
-
-fn bad_host() -> LockError {
-    LockError::invalid("a host of the Postgres URL is empty or malformed")
-}
-
-fn port(digits: &str) -> Result<u16, LockError> {
-    match digits.parse() {
-        Ok(port) if port > 0 && digits.bytes().all(|b| b.is_ascii_digit()) => Ok(port),
-        _ => Err(LockError::invalid(
-            "a port of the Postgres URL is not a number from 1 to 65535",
-        )),
-    }
 }
 
 impl fmt::Debug for Dsn {

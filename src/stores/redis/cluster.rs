@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::backend::limits::Limits;
-use crate::net::Endpoint;
+use crate::net::uri::Endpoint;
 use crate::runtime::sync::Mutex;
 use crate::stores::redis::connection::Connector;
 use crate::stores::redis::route::{self, Routed, share};

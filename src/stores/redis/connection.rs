@@ -4,9 +4,10 @@ use std::time::Instant;
 
 use crate::backend::limits::Limits;
 use crate::backend::store_clock::{self, CLOCK_READINGS, StoreClock};
+use crate::net::socket::Socket;
 #[cfg(feature = "tls")]
 use crate::net::tls::Tls;
-use crate::net::{Endpoint, Socket};
+use crate::net::uri::Endpoint;
 use crate::stores::redis::error;
 use crate::stores::redis::resp::{self, Malformed, Reply};
 use crate::stores::redis::scripts::Script;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::backend::limits::Limits;
-use crate::net::Endpoint;
+use crate::net::uri::{self, Endpoint};
 use crate::stores::redis::cluster::{Cluster, Redirect};
 use crate::stores::redis::connection::{Connection, Connector};
 use crate::stores::redis::sentinel::Sentinels;
@@ -157,7 +157,7 @@ pub(crate) fn endpoint(host: &str, port: &str) -> Option<Endpoint> {
         && host
             .bytes()
             .all(|b| b.is_ascii_alphanumeric() || b".-_:%".contains(&b));
-    let port = port.parse().ok().filter(|port| *port > 0)?;
+    let port = uri::port(port).ok()?;
     is_host.then(|| Endpoint::Tcp {
         host: host.to_owned(),
         port,

@@ -4,11 +4,12 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
-use crate::net::Endpoint;
+use crate::net::uri::{self, BareIpv6, Endpoint, HostPort, UriOption, decode_text};
 use crate::types::error::LockError;
 
 const DEFAULT_PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;
+const SENTINEL_OPTIONS: &[&str] = &["sentinel_user", "sentinel_password"];
 /// The system's room for a socket's path, its closing NUL included.
 const MAX_SOCKET_PATH: usize = if cfg!(target_os = "macos") { 104 } else { 108 };
 
@@ -60,12 +61,12 @@ impl RedisUrl {
             }
             "redis+sentinel" | "rediss+sentinel" => {
                 parts.one_login()?;
-                let (master, sentinel) = parts.sentinel(&mut login)?;
+                let sentinel_login = parts.sentinel_login()?;
                 Ok(Self {
                     target: Target::Sentinel {
+                        master: parts.master(&mut login)?,
                         sentinels: parts.hosts(SENTINEL_PORT)?,
-                        master,
-                        login: sentinel,
+                        login: sentinel_login,
                     },
                     login,
                     tls: parts.scheme == "rediss+sentinel",
@@ -104,7 +105,7 @@ pub(crate) struct Parts<'a> {
     userinfo: Option<&'a str>,
     hosts: &'a str,
     path: &'a str,
-    query: Option<&'a str>,
+    query: &'a str,
 }
 
 impl<'a> Parts<'a> {
@@ -123,15 +124,15 @@ impl<'a> Parts<'a> {
             ));
         }
         let (rest, query) = match rest.split_once('?') {
-            Some((rest, query)) => (rest, Some(query)),
-            None => (rest, None),
+            Some((rest, query)) => (rest, query),
+            None => (rest, ""),
         };
         let (authority, path) = match rest.find('/') {
             Some(at) => rest.split_at(at),
             None => (rest, ""),
         };
         // A raw '/' or '?' in a password cuts it in two. What follows must not be taken for an option and named.
-        if path.contains('@') || query.is_some_and(|q| q.contains('@')) {
+        if path.contains('@') || query.contains('@') {
             return Err(LockError::invalid(
                 "the URL holds a '@' after its host; in a password write %2F for '/' and %3F for '?', elsewhere %40 for '@'",
             ));
@@ -176,8 +177,11 @@ impl<'a> Parts<'a> {
         self.hosts
             .split(',')
             .map(|text| {
-                let (host, port) = host_and_port(text, default_port)?;
-                Ok(Endpoint::Tcp { host, port })
+                let HostPort { host, port } = HostPort::parse(text, BareIpv6::Refused)?;
+                Ok(Endpoint::Tcp {
+                    host: decode_text(host, "host")?,
+                    port: port.unwrap_or(default_port),
+                })
             })
             .collect()
     }
@@ -195,19 +199,25 @@ impl<'a> Parts<'a> {
         Ok(())
     }
 
-    /// The primary's name, its database, and who logs in to the sentinels.
-    fn sentinel(&self, login: &mut Login) -> Result<(String, Login), LockError> {
+    /// The user and password for the sentinels themselves.
+    fn sentinel_login(&self) -> Result<Login, LockError> {
         let mut sentinel = Login::default();
-        for (name, value) in self.query()? {
-            let place = match name.as_str() {
+        for option in uri::options(self.query) {
+            let UriOption { name, value } = option?;
+            let field = match name.as_str() {
                 "sentinel_user" => &mut sentinel.user,
                 "sentinel_password" => &mut sentinel.password,
-                _ => return Err(unknown_option(&name)),
+                _ => return Err(uri::unknown_option(&name, SENTINEL_OPTIONS)),
             };
-            if place.replace(value).is_some() {
-                return Err(LockError::invalid(format!("the URL says \"{name}\" twice")));
+            if field.replace(value.unwrap_or_default()).is_some() {
+                return Err(uri::repeated_option(&name));
             }
         }
+        Ok(sentinel)
+    }
+
+    /// The primary's name. Its database, if the path has one, becomes that of `login`.
+    fn master(&self, login: &mut Login) -> Result<String, LockError> {
         let mut segments = self.segments()?.into_iter();
         let master = segments.next().ok_or_else(|| {
             LockError::invalid(
@@ -218,7 +228,7 @@ impl<'a> Parts<'a> {
             login.database = database(&number)?;
         }
         match segments.next() {
-            None => Ok((master, sentinel)),
+            None => Ok(master),
             Some(_) => Err(LockError::invalid(
                 "the URL's path is more than a name and a database number",
             )),
@@ -234,22 +244,6 @@ impl<'a> Parts<'a> {
             .collect()
     }
 
-    /// The options after the `?`, decoded.
-    pub(crate) fn query(&self) -> Result<Vec<(String, String)>, LockError> {
-        self.query
-            .unwrap_or_default()
-            .split('&')
-            .filter(|s| !s.is_empty())
-            .map(|pair| {
-                let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-                Ok((
-                    decode_text(name, "option's name")?,
-                    decode_text(value, "option's value")?,
-                ))
-            })
-            .collect()
-    }
-
     /// Takes the options that say how to log in, and the database number of a path that may have one; any other option is
     /// refused by its name.
     pub(crate) fn options(
@@ -259,9 +253,11 @@ impl<'a> Parts<'a> {
         path: bool,
     ) -> Result<(), LockError> {
         let mut said = None;
-        for (name, value) in self.query()? {
+        for option in uri::options(self.query) {
+            let UriOption { name, value } = option?;
+            let value = value.unwrap_or_default();
             if !known.contains(&name.as_str()) {
-                return Err(unknown_option(&name));
+                return Err(uri::unknown_option(&name, known));
             }
             let fresh = match name.as_str() {
                 "db" => said.replace(database(&value)?).is_none(),
@@ -269,7 +265,7 @@ impl<'a> Parts<'a> {
                 _ => login.password.replace(value).is_none(),
             };
             if !fresh {
-                return Err(LockError::invalid(format!("the URL says \"{name}\" twice")));
+                return Err(uri::repeated_option(&name));
             }
         }
         if login.user.is_some() && login.password.is_none() {
@@ -300,7 +296,7 @@ impl<'a> Parts<'a> {
                 "redis+unix:// takes no host: write redis+unix:///path/to/redis.sock",
             ));
         }
-        let path = decode(self.path, "socket path")?;
+        let path = uri::decode(self.path, "socket path")?;
         if path.len() < 2 {
             return Err(LockError::invalid("the URL has no socket path"));
         }
@@ -314,51 +310,6 @@ impl<'a> Parts<'a> {
     }
 }
 
-pub(crate) fn unknown_option(name: &str) -> LockError {
-    // A malformed URL may carry a secret where a name is expected.
-    if name.len() <= 40 && name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_') {
-        LockError::invalid(format!("the URL has an unknown option \"{name}\""))
-    } else {
-        LockError::invalid("the URL has an unknown option with a malformed name")
-    }
-}
-
-fn host_and_port(text: &str, default_port: u16) -> Result<(String, u16), LockError> {
-    let (host, port) = if let Some(rest) = text.strip_prefix('[') {
-        let (host, rest) = rest
-            .split_once(']')
-            .ok_or_else(|| LockError::invalid("the URL's host lacks its \"]\""))?;
-        match rest.strip_prefix(':') {
-            Some(port) => (host, Some(port)),
-            None if rest.is_empty() => (host, None),
-            None => return Err(bad_port()),
-        }
-    } else {
-        match text.split_once(':') {
-            Some((host, port)) => (host, Some(port)),
-            None => (text, None),
-        }
-    };
-    if host.is_empty() {
-        return Err(LockError::invalid("the URL has no host"));
-    }
-    let port = match port {
-        None => default_port,
-        Some(port) if port.bytes().all(|b| b.is_ascii_digit()) => match port.parse() {
-            Ok(port) if port > 0 => port,
-            _ => return Err(bad_port()),
-        },
-        Some(_) => return Err(bad_port()),
-    };
-    Ok((decode_text(host, "host")?, port))
-}
-
-fn bad_port() -> LockError {
-    LockError::invalid(
-        "the URL's port is not a number from 1 to 65535 (an IPv6 address stands in brackets, ':' and '@' in a password are %3A and %40)",
-    )
-}
-
 fn database(text: &str) -> Result<u32, LockError> {
     if text.bytes().all(|b| b.is_ascii_digit())
         && let Ok(n) = text.parse()
@@ -366,40 +317,6 @@ fn database(text: &str) -> Result<u32, LockError> {
         return Ok(n);
     }
     Err(LockError::invalid("the URL's database is not a number"))
-}
-
-fn decode_text(text: &str, what: &str) -> Result<String, LockError> {
-    String::from_utf8(decode(text, what)?)
-        .map_err(|_| LockError::invalid(format!("the URL's {what} is not UTF-8")))
-}
-
-fn decode(text: &str, what: &str) -> Result<Vec<u8>, LockError> {
-    let bad = || {
-        LockError::invalid(format!(
-            "the URL's {what} holds a '%' without two hex digits"
-        ))
-    };
-    let hex = |b: Option<&u8>| {
-        b.and_then(|b| char::from(*b).to_digit(16))
-            .and_then(|d| u8::try_from(d).ok())
-            .ok_or_else(bad)
-    };
-    let bytes = text.as_bytes();
-    let mut out = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while let Some(&byte) = bytes.get(at) {
-        if byte == b'%' {
-            out.push(hex(bytes.get(at + 1))? * 16 + hex(bytes.get(at + 2))?);
-            at += 3;
-        } else {
-            out.push(byte);
-            at += 1;
-        }
-    }
-    if out.contains(&0) {
-        return Err(LockError::invalid(format!("the URL's {what} holds a NUL")));
-    }
-    Ok(out)
 }
 
 #[cfg(test)]

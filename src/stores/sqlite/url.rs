@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
+use crate::net::uri::{self, UriOption};
 use crate::types::error::LockError;
 
 /// Only the user that makes a lock file may read it: it holds raw keys, and a reader can stop all writers.
@@ -38,20 +39,38 @@ pub(super) fn parse(url: &str) -> Result<Target, LockError> {
     })
 }
 
-fn mode(options: &str) -> Result<u32, LockError> {
-    let Some(digits) = options.strip_prefix("mode=") else {
-        return Err(LockError::invalid(
-            "a sqlite: URL has one option, mode, as in ?mode=0660; write a ? in the file's name as %3F",
-        ));
-    };
-    let octal =
+fn mode(query: &str) -> Result<u32, LockError> {
+    let mut mode = None;
+    for option in uri::options(query) {
+        let UriOption { name, value } = option?;
+        if name != "mode" {
+            let error = uri::unknown_option(&name, &["mode"]);
+            return Err(LockError::invalid(format!(
+                "{}; write a ? in the file's name as %3F",
+                error.message()
+            )));
+        }
+        let digits = value.unwrap_or_default();
+        if mode.replace(octal(&digits)?).is_some() {
+            return Err(uri::repeated_option(&name));
+        }
+    }
+    mode.ok_or_else(|| {
+        LockError::invalid(
+            "the sqlite: URL ends in a ? without an option; write a ? in the file's name as %3F",
+        )
+    })
+}
+
+fn octal(digits: &str) -> Result<u32, LockError> {
+    let is_octal =
         (3..=4).contains(&digits.len()) && digits.bytes().all(|b| (b'0'..=b'7').contains(&b));
-    let mode = u32::from_str_radix(digits, 8).ok().filter(|_| octal);
+    let mode = u32::from_str_radix(digits, 8).ok().filter(|_| is_octal);
     match mode {
         Some(mode) if mode & !0o666 == 0 && mode & 0o600 == 0o600 => Ok(mode),
         _ => Err(LockError::invalid(
-            "the mode of a sqlite: URL is not three or four octal digits that let the owner read and write and nobody execute, \
-             such as 0600 or 0660",
+            "the mode of a sqlite: URL is not three or four octal digits that let the owner read and write and let no user \
+             execute, such as 0600 or 0660",
         )),
     }
 }
@@ -70,13 +89,13 @@ fn path(url: &str) -> Result<PathBuf, LockError> {
         }
         None => rest,
     };
-    let name = decode(rest)?;
+    let name = uri::decode(rest, "path")?;
     if name.is_empty() {
         return Err(LockError::invalid("the sqlite: URL names no file"));
     }
     if name.first() == Some(&b':') {
         return Err(LockError::invalid(
-            "a lock in memory excludes nobody: the sqlite: URL must name a file, in any other way than with a leading colon",
+            "a lock in memory excludes no other process: the sqlite: URL must name a file, in any other way than with a leading colon",
         ));
     }
     if name.ends_with(b"/") {
@@ -90,39 +109,6 @@ fn path(url: &str) -> Result<PathBuf, LockError> {
         LockError::invalid("the sqlite: URL has a relative path and the working directory is gone")
             .with_source(e)
     })
-}
-
-fn decode(text: &str) -> Result<Vec<u8>, LockError> {
-    let bytes = text.as_bytes();
-    let mut out = Vec::with_capacity(bytes.len());
-    let mut i = 0;
-    while i < bytes.len() {
-        let byte = if bytes[i] == b'%' {
-            let digits = bytes
-                .get(i + 1..i + 3)
-                .filter(|d| d.iter().all(u8::is_ascii_hexdigit))
-                .and_then(|d| std::str::from_utf8(d).ok());
-            match digits.map(|d| u8::from_str_radix(d, 16)) {
-                Some(Ok(byte)) => {
-                    i += 2;
-                    byte
-                }
-                _ => {
-                    return Err(LockError::invalid(
-                        "the sqlite: URL has a % that two hex digits do not follow; write the sign itself as %25",
-                    ));
-                }
-            }
-        } else {
-            bytes[i]
-        };
-        if byte == 0 {
-            return Err(LockError::invalid("the sqlite: URL holds a NUL"));
-        }
-        out.push(byte);
-        i += 1;
-    }
-    Ok(out)
 }
 
 /// A file of SQLite's own beside the database.

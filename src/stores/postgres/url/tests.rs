@@ -110,3 +110,10 @@ fn a_client_takes_urls_and_keywords() {
         assert_eq!(code, Some(crate::ErrorCode::InvalidArgument), "{bad}");
     }
 }
+
+#[test]
+fn every_option_that_the_error_lists_is_taken() {
+    for name in OPTIONS {
+        assert!(Raw::default().set(name, "1".to_owned()).is_ok(), "{name}");
+    }
+}

@@ -109,6 +109,9 @@ pub enum LookupBy<'a> {
     LockId(&'a LockId),
 }
 
+/// What a watch calls when a lock may have been freed.
+pub(crate) type Freed = Arc<dyn Fn() + Send + Sync>;
+
 /// A [`Backend::watch`] under way. Ends when dropped, without waiting for anything.
 pub struct Watch(#[allow(dead_code)] Box<dyn Send>);
 

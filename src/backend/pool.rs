@@ -1,4 +1,5 @@
-//! A bounded number of connections, handed out as slots that their user fills under its own deadline.
+//! A bounded number of connections, handed out as slots; the user of a slot connects under its own deadline. It uses `types` and
+//! `runtime`.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,7 +9,7 @@ use crate::runtime::sync::{Condvar, Mutex};
 use crate::runtime::wake::Wake;
 use crate::types::error::{ErrorCode, LockError};
 
-/// Who asks for a slot.
+/// What a slot is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rank {
     /// A renewal or a release: served first, and one slot is kept for it.
@@ -19,21 +20,21 @@ pub(crate) enum Rank {
 /// Slots for at most `size` connections. It makes none, tests none and drops none that was put back.
 pub(crate) struct Pool<C> {
     size: usize,
-    state: Mutex<State<C>>,
+    state: Mutex<PoolState<C>>,
 }
 
-struct State<C> {
+struct PoolState<C> {
     /// The most recently used is last. Never more than the slots that are free.
     idle: Vec<C>,
     used: usize,
     used_by_ordinary: usize,
     /// A queue is empty whenever its rank could have a slot: what becomes free is handed over under the lock.
-    upkeep: VecDeque<Arc<Waiter>>,
-    ordinary: VecDeque<Arc<Waiter>>,
+    upkeep: VecDeque<Arc<SlotWaiter>>,
+    ordinary: VecDeque<Arc<SlotWaiter>>,
 }
 
-impl<C> State<C> {
-    fn has_room(&self, rank: Rank, size: usize) -> bool {
+impl<C> PoolState<C> {
+    fn has_free_slot(&self, rank: Rank, size: usize) -> bool {
         // A pool of one has nothing to keep.
         let kept = usize::from(size > 1);
         self.used < size && (rank == Rank::Upkeep || self.used_by_ordinary < size - kept)
@@ -49,17 +50,17 @@ impl<C> State<C> {
         self.used_by_ordinary -= usize::from(rank == Rank::Ordinary);
     }
 
-    fn queue(&mut self, rank: Rank) -> &mut VecDeque<Arc<Waiter>> {
+    fn queue(&mut self, rank: Rank) -> &mut VecDeque<Arc<SlotWaiter>> {
         match rank {
             Rank::Upkeep => &mut self.upkeep,
             Rank::Ordinary => &mut self.ordinary,
         }
     }
 
-    /// Gives what is free to those who wait for it, the first come first.
+    /// Gives what is free to its waiters, in the order in which they came.
     fn hand_over(&mut self, size: usize) {
         for rank in [Rank::Upkeep, Rank::Ordinary] {
-            while self.has_room(rank, size) {
+            while self.has_free_slot(rank, size) {
                 let Some(waiter) = self.queue(rank).pop_front() else {
                     break;
                 };
@@ -75,7 +76,7 @@ impl<C: Send> Pool<C> {
     pub(crate) fn new(size: usize) -> Self {
         Self {
             size: size.max(1),
-            state: Mutex::new(State {
+            state: Mutex::new(PoolState {
                 idle: Vec::new(),
                 used: 0,
                 used_by_ordinary: 0,
@@ -92,12 +93,12 @@ impl<C: Send> Pool<C> {
     /// sent in either case.
     pub(crate) fn slot(&self, rank: Rank, limits: &Limits<'_>) -> Result<Slot<'_, C>, LockError> {
         let mut state = self.state.lock();
-        if state.has_room(rank, self.size) {
+        if state.has_free_slot(rank, self.size) {
             state.occupy(rank);
             let connection = state.idle.pop();
             return Ok(self.fill(rank, connection));
         }
-        let waiter = Arc::new(Waiter::default());
+        let waiter = Arc::new(SlotWaiter::default());
         state.queue(rank).push_back(Arc::clone(&waiter));
         drop(state);
 
@@ -108,7 +109,7 @@ impl<C: Send> Pool<C> {
             waiter.wait(limits)
         };
         let mut state = self.state.lock();
-        // It may have been granted since; then it is ours, and nobody else was woken for it.
+        // It may have been granted since; then it is ours, and no other waiter was woken for it.
         if !granted && !waiter.is_granted() {
             state.queue(rank).retain(|w| !Arc::ptr_eq(w, &waiter));
             return Err(self.exhausted(limits));
@@ -117,7 +118,7 @@ impl<C: Send> Pool<C> {
         Ok(self.fill(rank, connection))
     }
 
-    /// Drops the connections that nobody uses.
+    /// Drops the connections that are not in use.
     #[cfg(feature = "sqlite")]
     pub(crate) fn clear(&self) {
         let all = std::mem::take(&mut self.state.lock().idle);
@@ -179,14 +180,14 @@ impl<C> Drop for Slot<'_, C> {
     }
 }
 
-/// Somebody in a queue. Its mutex is taken inside the pool's, never the other way round.
+/// A caller in a queue. Its mutex is taken inside the pool's, never the other way round.
 #[derive(Default)]
-struct Waiter {
+struct SlotWaiter {
     granted: Mutex<bool>,
     changed: Condvar,
 }
 
-impl Waiter {
+impl SlotWaiter {
     fn grant(&self) {
         *self.granted.lock() = true;
         self.changed.notify_one();
@@ -207,7 +208,7 @@ impl Waiter {
     }
 }
 
-impl Wake for Waiter {
+impl Wake for SlotWaiter {
     fn wake(&self) {
         // Taking the mutex makes sure that the waiter either sees the cancel or is already waiting.
         drop(self.granted.lock());

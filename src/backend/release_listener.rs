@@ -1,15 +1,16 @@
-//! Hearing of releases: one connection for all of a client who wait, made for the first and gone soon after the last.
+//! Hears of releases: one connection for all waiters of a client, opened for the first and closed soon after the last. It uses
+//! `types`, `runtime` and the retry rules of `options`.
 //!
-//! What it says and hears is the store's matter ([`Wire`]). Whatever goes wrong here costs a waiter time and nothing else: it
-//! asks by itself now and then.
+//! The store says what is sent and received ([`ListenerConnection`]). Whatever fails here costs a waiter time and nothing else:
+//! it asks the store now and then by itself.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::backend::Watch;
 use crate::backend::call::Call;
 use crate::backend::limits::Limits;
+use crate::backend::{Freed, Watch};
 use crate::options::retry::{Backoff, Jitter, Retry};
 use crate::runtime::cancel::{CancelToken, deadline_after};
 use crate::runtime::process::Owner;
@@ -19,28 +20,26 @@ use crate::runtime::workers::guarded;
 use crate::types::error::{ErrorCode, LockError};
 use crate::types::random::random_bits;
 
-/// How long the connection stays without anybody who waits.
-const LINGER: Duration = Duration::from_secs(1);
-/// How long silence is believed in before the server is asked whether it is still there.
-const SILENCE: Duration = Duration::from_secs(10);
-/// How long a server may take for what it answers at once.
-const PROMPT: Duration = Duration::from_secs(2);
-/// How a lost connection is made again.
-const AGAIN: Retry = Retry {
+/// How long the connection stays open without a waiter.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(1);
+/// After how long without a message the server is asked whether it is still there.
+const PROBE_AFTER: Duration = Duration::from_secs(10);
+/// How long a server may take for an answer that needs no work.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(2);
+/// How a lost connection is opened again.
+const RECONNECT: Retry = Retry {
     max: None,
     base: Duration::from_millis(20),
     backoff: Backoff::Exponential,
     jitter: Jitter::Equal,
 };
-/// How soon a server is tried again that said it cannot do this.
-const DEAF: Duration = Duration::from_secs(60);
+/// How soon a server is tried again that refused to send notifications.
+const RETRY_REFUSED: Duration = Duration::from_secs(60);
 
-pub(crate) type Freed = Arc<dyn Fn() + Send + Sync>;
-
-/// One connection that listens.
-pub(crate) trait Wire: Send {
-    /// Begins to listen for some names and ends it for others. Answers the names that are certain to be heard now; a store
-    /// that confirms later says so in [`hear`](Self::hear).
+/// One connection on which the store tells of releases.
+pub(crate) trait ListenerConnection: Send {
+    /// Begins to listen for some names and ends it for others. Answers the names whose releases arrive from now on for certain; a
+    /// store that confirms later does so in [`next_released`](Self::next_released).
     fn update(
         &mut self,
         add: &[String],
@@ -48,31 +47,34 @@ pub(crate) trait Wire: Send {
         limits: &Limits<'_>,
     ) -> Result<Vec<String>, LockError>;
 
-    /// Waits for the next message and answers the names that it concerns. A message that was read half is kept.
-    fn hear(&mut self, limits: &Limits<'_>) -> Result<Vec<String>, LockError>;
+    /// Waits for the next message and answers the names that it concerns. Half of a message is kept for the next call.
+    fn next_released(&mut self, limits: &Limits<'_>) -> Result<Vec<String>, LockError>;
 
-    /// Asks whether the server is still there. `None` if it answers through [`hear`](Self::hear); else it has answered, and
+    /// Asks whether the server is still there. `None` if it answers through [`next_released`](Self::next_released); else it has answered, and
     /// these names may have been freed meanwhile.
-    fn ask(&mut self, limits: &Limits<'_>) -> Result<Option<Vec<String>>, LockError>;
+    fn probe(&mut self, limits: &Limits<'_>) -> Result<Option<Vec<String>>, LockError>;
 }
 
-/// Makes a [`Wire`]. An `InvalidArgument` says that the server cannot do this at all.
-pub(crate) type Dial = Box<dyn Fn(&Limits<'_>) -> Result<Box<dyn Wire>, LockError> + Send + Sync>;
+/// Opens a [`ListenerConnection`]. `InvalidArgument` means that the server cannot tell of releases at all.
+pub(crate) type OpenListener =
+    Box<dyn Fn(&Limits<'_>) -> Result<Box<dyn ListenerConnection>, LockError> + Send + Sync>;
 
-/// The listening of one backend. Its thread ends when it is dropped.
-pub(crate) struct Ear(Arc<Shared>);
+/// The listener of one store. Its thread ends when it is dropped.
+pub(crate) struct ReleaseListener {
+    shared: Arc<ListenerShared>,
+}
 
-struct Shared {
+struct ListenerShared {
     owner: Owner,
-    dial: Dial,
+    open: OpenListener,
     connect_timeout: Duration,
     /// Cancelled when the backend is dropped; the parent of every token that the thread waits with.
     closed: CancelToken,
-    state: Mutex<State>,
+    state: Mutex<ListenerState>,
 }
 
-struct State {
-    names: HashMap<String, Name>,
+struct ListenerState {
+    names: HashMap<String, WatchedName>,
     last_id: u64,
     running: bool,
     /// Cancelled to tell the thread that the names have changed.
@@ -80,41 +82,43 @@ struct State {
 }
 
 #[derive(Default)]
-struct Name {
+struct WatchedName {
     watchers: Vec<(u64, Freed)>,
-    /// Whether the connection at hand was told.
+    /// Whether the open connection was told.
     sent: bool,
-    /// Whether it is certain that a release is heard.
+    /// Whether its releases arrive for certain.
     heard: bool,
 }
 
-impl Ear {
-    pub(crate) fn new(owner: Owner, connect_timeout: Duration, dial: Dial) -> Self {
+impl ReleaseListener {
+    pub(crate) fn new(owner: Owner, connect_timeout: Duration, open: OpenListener) -> Self {
         let closed = CancelToken::new();
-        let state = State {
+        let state = ListenerState {
             names: HashMap::new(),
             last_id: 0,
             running: false,
             nudge: closed.child(),
         };
-        Self(Arc::new(Shared {
-            owner,
-            dial,
-            connect_timeout,
-            closed,
-            state: Mutex::new(state),
-        }))
+        Self {
+            shared: Arc::new(ListenerShared {
+                owner,
+                open,
+                connect_timeout,
+                closed,
+                state: Mutex::new(state),
+            }),
+        }
     }
 
-    /// Has `freed` called for every release that concerns `name`.
+    /// Calls `freed` at every release that concerns `name`, until the watch is dropped.
     pub(crate) fn watch(&self, name: String, freed: Freed) -> Option<Watch> {
-        if !self.0.owner.is_this_process() {
+        if !self.shared.owner.is_this_process() {
             return None;
         }
-        let mut state = self.0.state.lock();
+        let mut state = self.shared.state.lock();
         if !state.running {
-            let shared = Arc::clone(&self.0);
-            threads::spawn("syncguard-ear", move || shared.listen()).ok()?;
+            let shared = Arc::clone(&self.shared);
+            threads::spawn("syncguard-watch", move || shared.listen()).ok()?;
             state.running = true;
         }
         state.last_id += 1;
@@ -127,30 +131,30 @@ impl Ear {
         if heard {
             guarded(|| freed());
         }
-        Some(Watch::new(Watcher {
-            shared: Arc::clone(&self.0),
+        Some(Watch::new(NameWatcher {
+            shared: Arc::clone(&self.shared),
             name,
             id,
         }))
     }
 }
 
-impl Drop for Ear {
+impl Drop for ReleaseListener {
     fn drop(&mut self) {
-        // In a forked child the token's mutex may be locked for ever, and there is no thread.
-        if self.0.owner.is_this_process() {
-            self.0.closed.cancel();
+        // In a forked child the token's mutex may be locked for ever, and the thread does not exist.
+        if self.shared.owner.is_this_process() {
+            self.shared.closed.cancel();
         }
     }
 }
 
-struct Watcher {
-    shared: Arc<Shared>,
+struct NameWatcher {
+    shared: Arc<ListenerShared>,
     name: String,
     id: u64,
 }
 
-impl Drop for Watcher {
+impl Drop for NameWatcher {
     fn drop(&mut self) {
         if !self.shared.owner.is_this_process() {
             return;
@@ -163,32 +167,32 @@ impl Drop for Watcher {
     }
 }
 
-impl Shared {
+impl ListenerShared {
     fn listen(&self) {
         let mut failures = 0u32;
         while let Some(token) = self.next_token() {
             let begun = Instant::now();
-            let Err(error) = self.conversation(token) else {
+            let Err(error) = self.serve_connection(token) else {
                 continue;
             };
-            self.forget();
-            failures = if begun.elapsed() > SILENCE {
+            self.mark_unheard();
+            failures = if begun.elapsed() > PROBE_AFTER {
                 1
             } else {
                 failures.saturating_add(1)
             };
             let delay = match error.code() {
-                ErrorCode::InvalidArgument => DEAF,
-                _ => AGAIN
+                ErrorCode::InvalidArgument => RETRY_REFUSED,
+                _ => RECONNECT
                     .delay(failures, Duration::MAX, random_bits())
-                    .unwrap_or(AGAIN.base),
+                    .unwrap_or(RECONNECT.base),
             };
-            self.rest(deadline_after(delay));
+            self.pause_until(deadline_after(delay));
         }
     }
 
-    /// Sleeps until `until`, or until nobody waits: other changes do not bring a lost server back.
-    fn rest(&self, until: Instant) {
+    /// Sleeps until `until`, or until there is no waiter: other changes do not bring a lost server back.
+    fn pause_until(&self, until: Instant) {
         while Instant::now() < until && !self.is_idle() && !self.closed.is_cancelled() {
             self.renew_token().sleep_until(Some(until));
         }
@@ -202,9 +206,9 @@ impl Shared {
             .all(|name| name.watchers.is_empty())
     }
 
-    /// A token for the next sleep, or `None` if nobody has waited for a while: the thread ends.
+    /// A token for the next sleep, or `None` if there was no waiter for a while: the thread ends.
     fn next_token(&self) -> Option<CancelToken> {
-        let until = deadline_after(LINGER);
+        let until = deadline_after(IDLE_TIMEOUT);
         loop {
             let mut state = self.state.lock();
             let idle = state.names.values().all(|name| name.watchers.is_empty());
@@ -229,56 +233,60 @@ impl Shared {
         state.nudge.clone()
     }
 
-    /// Nothing is heard any more.
-    fn forget(&self) {
+    /// The connection is gone: no release arrives.
+    fn mark_unheard(&self) {
         for name in self.state.lock().names.values_mut() {
             name.sent = false;
             name.heard = false;
         }
     }
 
-    /// A call that ends when the backend is closed.
+    /// A call that ends when the store is closed.
     fn until_closed(&self) -> Call<'_> {
         Call::new().cancelled_by(&self.closed)
     }
 
-    /// One connection's life. `Ok` if it ended because nobody waits any more.
-    fn conversation(&self, mut token: CancelToken) -> Result<(), LockError> {
-        let mut wire = (self.dial)(&Limits::enter(
+    /// Uses one connection until its end. `Ok` if it ended because there is no waiter any more.
+    fn serve_connection(&self, mut token: CancelToken) -> Result<(), LockError> {
+        let mut connection = (self.open)(&Limits::enter(
             self.owner,
             self.connect_timeout,
             &self.until_closed(),
         )?)?;
-        self.forget();
-        let mut asked = false;
+        self.mark_unheard();
+        let mut probed = false;
         let mut idle_since = None;
         loop {
-            let idle = self.update(&mut *wire)?;
+            let idle = self.update(&mut *connection)?;
             idle_since = idle.then(|| idle_since.unwrap_or_else(Instant::now));
-            if idle_since.is_some_and(|since: Instant| since.elapsed() >= LINGER) {
-                self.forget();
+            if idle_since.is_some_and(|since: Instant| since.elapsed() >= IDLE_TIMEOUT) {
+                self.mark_unheard();
                 return Ok(());
             }
-            let patience = match (asked, idle) {
-                (true, _) => PROMPT,
-                (false, true) => LINGER,
-                (false, false) => SILENCE,
+            let wait_limit = match (probed, idle) {
+                (true, _) => REPLY_TIMEOUT,
+                (false, true) => IDLE_TIMEOUT,
+                (false, false) => PROBE_AFTER,
             };
-            let heard = Limits::enter(self.owner, patience, &Call::new().cancelled_by(&token))
-                .and_then(|limits| wire.hear(&limits));
+            let heard = Limits::enter(self.owner, wait_limit, &Call::new().cancelled_by(&token))
+                .and_then(|limits| connection.next_released(&limits));
             match heard {
                 Ok(names) => {
-                    asked = false;
-                    self.call(&names);
+                    probed = false;
+                    self.call_watchers(&names);
                 }
                 Err(e) if e.code() == ErrorCode::Aborted && !self.closed.is_cancelled() => {
                     token = self.renew_token();
                 }
                 Err(e) if e.code() == ErrorCode::NetworkTimeout && idle => {}
-                Err(e) if e.code() == ErrorCode::NetworkTimeout && !asked => {
-                    match wire.ask(&Limits::enter(self.owner, PROMPT, &self.until_closed())?)? {
-                        Some(names) => self.call(&names),
-                        None => asked = true,
+                Err(e) if e.code() == ErrorCode::NetworkTimeout && !probed => {
+                    match connection.probe(&Limits::enter(
+                        self.owner,
+                        REPLY_TIMEOUT,
+                        &self.until_closed(),
+                    )?)? {
+                        Some(names) => self.call_watchers(&names),
+                        None => probed = true,
                     }
                 }
                 Err(e) => return Err(e),
@@ -286,8 +294,8 @@ impl Shared {
         }
     }
 
-    /// Tells the connection what has changed since the last time; answers whether nobody waits.
-    fn update(&self, wire: &mut dyn Wire) -> Result<bool, LockError> {
+    /// Tells the connection what has changed since the last time; answers whether there is no waiter.
+    fn update(&self, connection: &mut dyn ListenerConnection) -> Result<bool, LockError> {
         let (mut add, mut remove) = (Vec::new(), Vec::new());
         let mut state = self.state.lock();
         state.names.retain(|text, name| {
@@ -302,15 +310,15 @@ impl Shared {
         let idle = state.names.is_empty();
         drop(state);
         if !add.is_empty() || !remove.is_empty() {
-            let limits = Limits::enter(self.owner, PROMPT, &self.until_closed())?;
-            let heard = wire.update(&add, &remove, &limits)?;
-            self.call(&heard);
+            let limits = Limits::enter(self.owner, REPLY_TIMEOUT, &self.until_closed())?;
+            let heard = connection.update(&add, &remove, &limits)?;
+            self.call_watchers(&heard);
         }
         Ok(idle)
     }
 
-    /// Calls whoever waits for these names; from here on they are certain to be heard.
-    fn call(&self, names: &[String]) {
+    /// Calls the waiters of these names, whose releases arrive for certain from now on.
+    fn call_watchers(&self, names: &[String]) {
         let mut state = self.state.lock();
         let mut watchers: Vec<Freed> = Vec::new();
         for name in names {
@@ -321,7 +329,7 @@ impl Shared {
         }
         drop(state);
         for freed in watchers {
-            // The caller's own code, where it uses a backend's `watch` itself: its panic is not the others' loss.
+            // It may be a user's own code, through `Backend::watch`: its panic must not keep the others from being called.
             guarded(|| freed());
         }
     }
@@ -332,14 +340,14 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-    /// A connection on which nothing is ever heard: time is up at once.
+    /// A connection on which no message arrives: its time is up at once.
     struct Silent {
-        /// Whether the server answers when it is asked.
+        /// Whether the server answers a probe.
         there: bool,
-        asked: Arc<AtomicUsize>,
+        probed: Arc<AtomicUsize>,
     }
 
-    impl Wire for Silent {
+    impl ListenerConnection for Silent {
         fn update(
             &mut self,
             add: &[String],
@@ -349,43 +357,45 @@ mod tests {
             Ok(add.to_vec())
         }
 
-        fn hear(&mut self, limits: &Limits<'_>) -> Result<Vec<String>, LockError> {
+        fn next_released(&mut self, limits: &Limits<'_>) -> Result<Vec<String>, LockError> {
             // As short as a test wants it, and not a spin.
             CancelToken::new().sleep_until(Some(deadline_after(Duration::from_millis(1))));
             limits.left()?;
             Err(LockError::new(ErrorCode::NetworkTimeout, "silence"))
         }
 
-        fn ask(&mut self, _: &Limits<'_>) -> Result<Option<Vec<String>>, LockError> {
-            self.asked.fetch_add(1, SeqCst);
+        fn probe(&mut self, _: &Limits<'_>) -> Result<Option<Vec<String>>, LockError> {
+            self.probed.fetch_add(1, SeqCst);
             Ok(self.there.then(Vec::new))
         }
     }
 
-    /// How many connections were made until the server was asked five times.
+    /// How many connections were opened until the server was probed five times.
     fn connections(there: bool) -> usize {
-        let (dialled, asked) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-        let (dials, asks) = (Arc::clone(&dialled), Arc::clone(&asked));
-        let ear = Ear::new(
+        let (opened, probed) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (opens, asks) = (Arc::clone(&opened), Arc::clone(&probed));
+        let listener = ReleaseListener::new(
             Owner::current(),
             Duration::from_secs(60),
             Box::new(move |_| {
-                dials.fetch_add(1, SeqCst);
-                let asked = Arc::clone(&asks);
-                Ok(Box::new(Silent { there, asked }))
+                opens.fetch_add(1, SeqCst);
+                let probed = Arc::clone(&asks);
+                Ok(Box::new(Silent { there, probed }))
             }),
         );
-        let _watch = ear.watch("k".to_owned(), Arc::new(|| {})).expect("a watch");
+        let _watch = listener
+            .watch("k".to_owned(), Arc::new(|| {}))
+            .expect("a watch");
         let end = Instant::now() + Duration::from_secs(60);
-        while asked.load(SeqCst) < 5 {
-            assert!(Instant::now() < end, "nobody asks");
+        while probed.load(SeqCst) < 5 {
+            assert!(Instant::now() < end, "no probe was sent");
             std::thread::sleep(Duration::from_millis(1));
         }
-        dialled.load(SeqCst)
+        opened.load(SeqCst)
     }
 
     #[test]
-    fn a_silent_server_is_asked_and_left_only_if_it_does_not_answer() {
+    fn a_silent_server_is_probed_and_left_only_if_it_does_not_answer() {
         assert_eq!(connections(true), 1);
         assert!(connections(false) >= 5);
     }

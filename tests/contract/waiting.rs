@@ -267,7 +267,7 @@ fn sqlite_waiters_notice_other_clients() {
     let folder = tempfile::tempdir().expect("a folder");
     let url = format!("sqlite:{}", folder.path().join("locks.db").display());
     let (here, there) = clients(&url);
-    called_by_another(&here, &there, || threads_named("syncguard-eye") >= 1);
+    called_by_another(&here, &there, || threads_named("syncguard-poll") >= 1);
 }
 
 #[test]
@@ -312,7 +312,7 @@ fn a_watch_that_panics_keeps_no_call_from_others() {
     let url = format!("sqlite:{}", folder.path().join("locks.db").display());
     let (here, there) = clients(&url);
     let _planted = planted(&here);
-    called_by_another(&here, &there, || threads_named("syncguard-eye") >= 1);
+    called_by_another(&here, &there, || threads_named("syncguard-poll") >= 1);
 }
 
 fn postgres(server: &Server, url: &str, schema: &str) -> (Client, Client) {

@@ -1,4 +1,4 @@
-//! One session: what is sent in one write, its answers in one read, and the request to give it up. transaction.rs has what is sent.
+//! One session: what is sent in one write, its answers, and the request to cancel it. `transaction` has what is sent for a verb.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use postgres_protocol::message::frontend;
 
 use super::error::{Refusal, Stage, garbled, too_long};
 use super::message::{Channel, Param, Row, statement, unsendable};
-use super::startup::{CancelKey, Way};
+use super::startup::{CancelKey, CancelRoute, StartedSession};
 use crate::backend::call::Call;
 use crate::backend::limits::Limits;
 use crate::backend::store_clock::StoreClock;
@@ -44,23 +44,23 @@ pub(super) enum Form {
 }
 
 /// A session with nothing in flight. Dropping it closes the socket and sends nothing.
-pub(crate) struct Connection {
+pub(crate) struct PostgresConnection {
     channel: Channel,
-    way: Way,
-    key: CancelKey,
+    cancel_route: CancelRoute,
+    cancel_key: CancelKey,
     /// Whether the last exchange came to its end with no transaction open.
     pub(super) usable: bool,
     /// What the session keeps between calls, if it is ours alone.
-    pub(super) own: Option<Own>,
+    pub(super) own: Option<OwnSession>,
     /// Whether a call reached another session than the first one did.
-    pub(super) changed_hands: bool,
+    pub(super) reached_another_session: bool,
     /// The server's clock, once it has told.
     pub(super) clock: Option<StoreClock>,
 }
 
 /// What was set and prepared in a session that no pooler gives to others.
 #[derive(Debug)]
-pub(super) struct Own {
+pub(super) struct OwnSession {
     /// Part of the names of its prepared statements. A pooler that shows a process of the server looks like the server: a
     /// statement with this name is known only in the session in which this client has prepared it.
     pub(super) mark: u64,
@@ -90,15 +90,15 @@ pub(super) struct Answer {
     pub(super) status: u8,
 }
 
-impl Connection {
-    pub(crate) fn new(channel: Channel, way: Way, key: CancelKey) -> Self {
+impl PostgresConnection {
+    pub(crate) fn new(session: StartedSession) -> Self {
         Self {
-            channel,
-            way,
-            key,
+            channel: session.channel,
+            cancel_route: session.cancel_route,
+            cancel_key: session.cancel_key,
             usable: true,
             own: None,
-            changed_hands: false,
+            reached_another_session: false,
             clock: None,
         }
     }
@@ -110,7 +110,7 @@ impl Connection {
 
     /// From now on the session keeps what is set and prepared in it. Only for one that was seen to be the server's own.
     pub(crate) fn own(&mut self) {
-        self.own = Some(Own {
+        self.own = Some(OwnSession {
             mark: random_bits(),
             prepared: Vec::new(),
             limit_ms: None,
@@ -122,17 +122,17 @@ impl Connection {
         self.own.is_some()
     }
 
-    /// Whether it was, and then a call reached another session: a pooler is in between.
-    pub(crate) fn changed_hands(&self) -> bool {
-        self.changed_hands
+    /// Whether it was taken for that, and then a call reached another session: a pooler is in between.
+    pub(crate) fn reached_another_session(&self) -> bool {
+        self.reached_another_session
     }
 
     /// The server's process, as it named itself.
     pub(crate) fn process(&self) -> i32 {
-        self.key.process
+        self.cancel_key.process
     }
 
-    /// Waits for a message that nobody asked for.
+    /// Waits for a message that the server sends without a request.
     pub(crate) fn receive(&mut self, limits: &Limits<'_>) -> Result<Message, LockError> {
         self.channel.expect_answer();
         self.channel.receive(limits)
@@ -263,20 +263,20 @@ impl Connection {
     }
 
     /// Asks the server to stop what this session does, without waiting for it: a query that still waits for a lock would
-    /// otherwise be granted one that is not wanted any more. Best effort, on a connection of its own as the protocol has it. The key that
-    /// cancels goes under TLS if the session does; if that takes too long, nothing is sent.
+    /// otherwise be granted one that is not wanted any more. Best effort, on a connection of its own as the protocol has it. The
+    /// key that cancels goes under TLS if the session does; if that takes too long, nothing is sent.
     fn give_up(&self) {
-        if self.key.process == 0 {
+        if self.cancel_key.process == 0 {
             return;
         }
-        let way = self.way.clone();
+        let cancel_route = self.cancel_route.clone();
         let mut out = BytesMut::new();
-        frontend::cancel_request(self.key.process, self.key.secret, &mut out);
+        frontend::cancel_request(self.cancel_key.process, self.cancel_key.secret, &mut out);
         let owner = Owner::current();
         // Without a thread to spare the server's own time limit does it.
         let _ = threads::spawn("syncguard-cancel", move || {
             if let Ok(limits) = Limits::enter(owner, CANCEL_WITHIN, &Call::new())
-                && let Ok(mut socket) = way.connect(&limits)
+                && let Ok(mut socket) = cancel_route.connect(&limits)
                 && socket.write_all(&out, &limits).is_ok()
             {
                 // The server closes when it has passed the request on.

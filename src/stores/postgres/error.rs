@@ -1,4 +1,4 @@
-//! What the server's refusals mean.
+//! What the server's refusals mean. It uses `types` alone.
 
 use fallible_iterator::FallibleIterator;
 use postgres_protocol::message::backend::ErrorFields;
@@ -124,7 +124,7 @@ impl Refusal {
                 InvalidArgument,
                 "the tables or functions are missing; call setup_schema() once, with a role that may create them",
             ),
-            // With password methods a server says the same of a user that it does not know, so that nobody can find out names.
+            // With password methods a server says the same of a user that it does not know, so that names cannot be found out.
             "28P01" => (
                 AuthFailed,
                 "the server refused the user or the password: the role may not exist, or the password is another",

@@ -68,7 +68,7 @@ WITH trusted AS MATERIALIZED (
     SELECT f.opfowner FROM pg_opfamily f WHERE used.class = 'pg_opfamily'::regclass AND f.oid = used.oid
   ) AS o(owner) ON true
   WHERE o.owner <> used.relowner AND o.owner NOT IN (SELECT oid FROM trusted)
-), stranger AS MATERIALIZED (
+), foreign_owner AS MATERIALIZED (
   SELECT role, name, relowner AS owner,
     -- A role that made all of it is one that sets up for others.
     NOT EXISTS (SELECT FROM rel o WHERE o.relowner IS DISTINCT FROM rel.relowner)
@@ -85,7 +85,7 @@ SELECT 'wrong', format('table "%s" is UNLOGGED or temporary: a crash would empty
   FROM rel WHERE relkind = 'r' AND relpersistence <> 'p'
 UNION ALL
 SELECT 'wrong', format('table "%s" belongs to the role "%s", which owns neither the schema nor all of the tables and functions', name, pg_get_userbyid(owner))
-  FROM stranger WHERE NOT owns_all
+  FROM foreign_owner WHERE NOT owns_all
 UNION ALL
 SELECT DISTINCT 'wrong', format('table "%s" has a default, a constraint, an index or a column that runs code of the role "%s"', name, pg_get_userbyid(owner))
   FROM foreign_code
@@ -142,7 +142,7 @@ SELECT 'denied', format('%s on table "%s"', w.right, rel.name)
   WHERE rel.relkind = 'r' AND NOT has_table_privilege(rel.oid, w.right)
 UNION ALL
 SELECT DISTINCT 'unsafe', format('the role "%s" owns the tables and functions but not the schema "%s": it can grant and steal every lock; if it is not the role that set them up, drop them', pg_get_userbyid(owner), $1)
-  FROM stranger WHERE owns_all
+  FROM foreign_owner WHERE owns_all
 UNION ALL
 SELECT 'standby', 'the server is a standby' WHERE pg_is_in_recovery()
 UNION ALL

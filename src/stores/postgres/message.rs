@@ -1,4 +1,5 @@
-//! Messages over a socket: encoding requests, reading replies within bounds, and the few binary values we use.
+//! Messages over a socket: encoding requests, reading replies within bounds, and the few binary values that the verbs use. It uses
+//! `net::socket`.
 
 use std::ops::Range;
 
@@ -79,7 +80,7 @@ pub(crate) fn execute(
     frontend::execute("", 0, out).map_err(unsendable)
 }
 
-/// Only a NUL in a text or a length over 2 GiB gets here, and neither passes the doors.
+/// Only a NUL in a text or a length over 2 GiB gets here, and both are refused where they enter the library.
 pub(crate) fn unsendable(_: impl Sized) -> LockError {
     LockError::internal("a statement that cannot be encoded").nothing_applied()
 }
@@ -135,7 +136,7 @@ impl Channel {
         self.input.is_empty()
     }
 
-    /// Whether the connection may be used again: nothing came that nobody asked for.
+    /// Whether the connection may be used again: nothing came without a request.
     pub(crate) fn is_quiet(&mut self) -> bool {
         self.is_empty() && self.socket.is_quiet()
     }

@@ -1,17 +1,18 @@
-//! The sessions of one store: which servers, how many at once, and the SQL that fits the tables found there.
+//! The sessions of one store: which servers, how many at once, and the SQL that fits the tables found there. It uses the pool of
+//! `backend` and `startup`.
 
 use std::fmt;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::connection::{Connection, Mode};
+use super::connection::{Mode, PostgresConnection};
 use super::error::garbled;
 use super::message::Param;
 use super::sql::{GREET, Sql};
 use super::startup;
-use super::url::Dsn;
-use super::watch::Listener;
+use super::url::PostgresUrl;
+use super::watch::PostgresListener;
 use crate::backend::keyspace::TableNames;
 use crate::backend::limits::Limits;
 use crate::backend::pool::{Pool, Rank, Slot};
@@ -20,15 +21,15 @@ use crate::net::uri::Endpoint;
 use crate::options::client::ClientOptions;
 use crate::types::error::{ErrorCode, LockError};
 
-pub(crate) struct Sessions {
-    dsn: Dsn,
+pub(crate) struct PostgresSessions {
+    url: PostgresUrl,
     #[cfg(feature = "tls")]
     tls: crate::net::tls::Tls,
     pub(crate) names: TableNames,
     /// Known from the start if the options name a schema, else from the first connection's search_path on: a path that
     /// changes later moves nothing.
     sql: OnceLock<Sql>,
-    pool: Pool<Connection>,
+    pool: Pool<PostgresConnection>,
     connect_timeout: Duration,
     /// Whether a pooler is in between, as far as is known: then no session is ever taken for our own.
     pooled: AtomicBool,
@@ -42,9 +43,9 @@ pub(crate) fn table_names(options: &ClientOptions) -> Result<TableNames, LockErr
     )
 }
 
-impl Sessions {
+impl PostgresSessions {
     pub(crate) fn new(url: &str, options: &ClientOptions) -> Result<Self, LockError> {
-        let dsn = Dsn::parse(url)?;
+        let url = PostgresUrl::parse(url)?;
         let names = table_names(options)?;
         let sql = OnceLock::new();
         if let Some(schema) = &names.schema {
@@ -52,10 +53,10 @@ impl Sessions {
         }
         Ok(Self {
             #[cfg(feature = "tls")]
-            tls: tls(&dsn, options),
-            connect_timeout: dsn.connect_timeout.unwrap_or(options.connect_timeout),
-            pooled: AtomicBool::new(dsn.pooler),
-            dsn,
+            tls: tls(&url, options),
+            connect_timeout: url.connect_timeout.unwrap_or(options.connect_timeout),
+            pooled: AtomicBool::new(url.pooler),
+            url,
             names,
             sql,
             pool: Pool::new(options.pool_size),
@@ -67,7 +68,7 @@ impl Sessions {
         &self,
         rank: Rank,
         limits: &Limits<'_>,
-        call: impl FnOnce(&mut Connection, &Sql) -> Result<T, LockError>,
+        call: impl FnOnce(&mut PostgresConnection, &Sql) -> Result<T, LockError>,
     ) -> Result<T, LockError> {
         let mut slot = self.pool.slot(rank, limits)?;
         let mut connection = self
@@ -75,7 +76,7 @@ impl Sessions {
             .map_err(LockError::nothing_applied)?;
         let sql = self.sql.get().ok_or_else(no_schema)?;
         let result = call(&mut connection, sql);
-        if connection.changed_hands() {
+        if connection.reached_another_session() {
             self.pooled.store(true, Ordering::Relaxed);
         }
         // A server that cannot serve, a standby for one, is asked for no more: the next call looks for a better one.
@@ -88,9 +89,9 @@ impl Sessions {
 
     fn session(
         &self,
-        slot: &mut Slot<'_, Connection>,
+        slot: &mut Slot<'_, PostgresConnection>,
         limits: &Limits<'_>,
-    ) -> Result<Connection, LockError> {
+    ) -> Result<PostgresConnection, LockError> {
         if let Some(mut connection) = slot.take()
             && connection.is_usable()
         {
@@ -100,15 +101,15 @@ impl Sessions {
     }
 
     /// A session outside the pool that hears of releases.
-    pub(crate) fn listener(&self, limits: &Limits<'_>) -> Result<Listener, LockError> {
+    pub(crate) fn listener(&self, limits: &Limits<'_>) -> Result<PostgresListener, LockError> {
         let connection = self.connect(limits)?;
-        Listener::new(connection, self.sql.get().ok_or_else(no_schema)?, limits)
+        PostgresListener::new(connection, self.sql.get().ok_or_else(no_schema)?, limits)
     }
 
     /// The first host that answers, in the order of the URL.
-    fn connect(&self, limits: &Limits<'_>) -> Result<Connection, LockError> {
+    fn connect(&self, limits: &Limits<'_>) -> Result<PostgresConnection, LockError> {
         let mut last = None;
-        for endpoint in &self.dsn.hosts {
+        for endpoint in &self.url.hosts {
             if let Err(over) = limits.left() {
                 // The error of a host tells more than that time is over.
                 return Err(last.filter(|_| !limits.is_cancelled()).unwrap_or(over));
@@ -125,15 +126,15 @@ impl Sessions {
         &self,
         endpoint: &Endpoint,
         limits: &Limits<'_>,
-    ) -> Result<Connection, LockError> {
-        let (channel, way, key) = startup::session(
-            &self.dsn,
+    ) -> Result<PostgresConnection, LockError> {
+        let session = startup::start(
+            &self.url,
             #[cfg(feature = "tls")]
             &self.tls,
             endpoint,
             limits,
         )?;
-        let mut connection = Connection::new(channel, way, key);
+        let mut connection = PostgresConnection::new(session);
         // No process has this number: nothing is set for the session.
         let process = match self.pooled.load(Ordering::Relaxed) {
             true => -1,
@@ -143,7 +144,7 @@ impl Sessions {
         let sent = Instant::now();
         let rows = connection.transact(Mode::Read, GREET, &about, limits)?;
         let row = rows.first().ok_or_else(garbled)?;
-        if self.dsn.writable_only && row.bool(0)? {
+        if self.url.writable_only && row.bool(0)? {
             return Err(LockError::unavailable(
                 "the server is a standby, and target_session_attrs asks for one that writes",
             ));
@@ -177,28 +178,28 @@ fn no_schema() -> LockError {
 }
 
 #[cfg(feature = "tls")]
-fn tls(dsn: &Dsn, options: &ClientOptions) -> crate::net::tls::Tls {
+fn tls(url: &PostgresUrl, options: &ClientOptions) -> crate::net::tls::Tls {
     use super::url::SslMode;
     use crate::net::tls::{Tls, Verify};
-    let roots = dsn
+    let roots = url
         .root_cert
         .clone()
         .or_else(|| options.tls_ca_file.clone());
-    let verify = match dsn.ssl {
+    let verify = match url.ssl {
         _ if options.tls_insecure => Verify::Nothing,
         SslMode::VerifyFull => Verify::Full,
         SslMode::VerifyCa => Verify::Authority,
-        // As everywhere in Postgres: who names roots wants them used.
+        // As everywhere in Postgres: roots that the caller names are used.
         SslMode::Require if roots.is_some() => Verify::Authority,
         _ => Verify::Nothing,
     };
     Tls::new(verify, roots)
 }
 
-impl fmt::Debug for Sessions {
+impl fmt::Debug for PostgresSessions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sessions")
-            .field("dsn", &self.dsn)
+        f.debug_struct("PostgresSessions")
+            .field("url", &self.url)
             .field("names", &self.names)
             .finish_non_exhaustive()
     }

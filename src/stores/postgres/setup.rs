@@ -1,6 +1,6 @@
-//! Creating what the verbs need, and telling what is wrong with what is there.
+//! Creates what the verbs need, and says what is wrong with what is there.
 
-use super::connection::{Connection, Mode};
+use super::connection::{Mode, PostgresConnection};
 use super::message::{Param, Row};
 use super::sql::{Sql, quote};
 use super::transaction::millis_left;
@@ -8,8 +8,8 @@ use crate::backend::keyspace::TableNames;
 use crate::backend::limits::Limits;
 use crate::types::error::{ErrorCode, LockError};
 
-/// Held by whoever sets up, in the key space of two numbers, which no lock uses: creating one thing twice at the same time
-/// fails on the catalog's own indexes, `IF NOT EXISTS` or not.
+/// Held during set-up, in the key space of two numbers, which no lock uses: creating one thing twice at the same time fails on
+/// the catalog's own indexes, `IF NOT EXISTS` or not.
 const SETUP_LOCK: &str = "SELECT pg_catalog.pg_advisory_xact_lock(1937337955, 1)";
 /// Temporary tables come last. Not named they would come first, and an earlier user of a pooled session may have left some.
 const PLAIN_PATH: &str = "SET LOCAL search_path = pg_catalog, pg_temp";
@@ -26,31 +26,41 @@ const MISSING: [&str; 5] = [
 ];
 
 /// What `inspect.sql` found.
-struct Findings(Vec<(String, String)>);
+struct Findings {
+    list: Vec<Finding>,
+}
+
+struct Finding {
+    kind: String,
+    text: String,
+}
 
 impl Findings {
     fn read(rows: &[Row]) -> Result<Self, LockError> {
-        rows.iter()
-            .map(|row| {
-                let text = |i| Ok::<_, LockError>(row.text(i)?.unwrap_or_default().to_owned());
-                Ok((text(0)?, text(1)?))
+        let finding = |row: &Row| {
+            let text = |i| Ok::<_, LockError>(row.text(i)?.unwrap_or_default().to_owned());
+            Ok::<_, LockError>(Finding {
+                kind: text(0)?,
+                text: text(1)?,
             })
-            .collect::<Result<_, _>>()
-            .map(Self)
+        };
+        Ok(Self {
+            list: rows.iter().map(finding).collect::<Result<_, _>>()?,
+        })
     }
 
     fn of<'a>(&'a self, kinds: &'a [&str]) -> impl Iterator<Item = &'a str> {
-        self.0
+        self.list
             .iter()
-            .filter(move |(kind, _)| kinds.contains(&kind.as_str()))
-            .map(|(_, text)| text.as_str())
+            .filter(move |finding| kinds.contains(&finding.kind.as_str()))
+            .map(|finding| finding.text.as_str())
     }
 
     fn has(&self, kind: &str) -> bool {
         self.of(&[kind]).next().is_some()
     }
 
-    /// What neither set-up nor the verbs can live with.
+    /// The first of what neither set-up nor the verbs can work with.
     fn refuse(&self, sql: &Sql) -> Result<(), LockError> {
         let join = |kinds: &[&str]| self.of(kinds).collect::<Vec<_>>().join("; ");
         if self.has("standby") {
@@ -92,7 +102,7 @@ impl Findings {
 
 /// Runs `inspect.sql` in a transaction that is open.
 fn inspect(
-    connection: &mut Connection,
+    connection: &mut PostgresConnection,
     sql: &Sql,
     names: &TableNames,
     limits: &Limits<'_>,
@@ -108,7 +118,7 @@ fn inspect_params<'a>(sql: &'a Sql, names: &'a TableNames, functions: &'a str) -
 
 /// Looks at everything in one trip and writes nothing. Answers what is not safe but works.
 pub(crate) fn check(
-    connection: &mut Connection,
+    connection: &mut PostgresConnection,
     sql: &Sql,
     names: &TableNames,
     limits: &Limits<'_>,
@@ -140,7 +150,7 @@ pub(crate) fn check(
 /// Creates what is missing, in one transaction; what is there and right is left alone, so that a role without the right to
 /// create may call this too.
 pub(crate) fn create(
-    connection: &mut Connection,
+    connection: &mut PostgresConnection,
     sql: &Sql,
     names: &TableNames,
     limits: &Limits<'_>,

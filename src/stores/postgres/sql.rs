@@ -1,4 +1,5 @@
-//! The SQL of one pair of tables, with its names put in. Names are quoted here and nowhere else.
+//! The SQL of one pair of tables, with its names put in. Names are quoted here and nowhere else. It uses the names of
+//! `backend::keyspace`.
 
 use sha2::{Digest, Sha256};
 
@@ -13,8 +14,10 @@ const INSPECT: &str = include_str!("inspect.sql");
 const SEPARATOR: &str = "\n----\n";
 /// What stands around a body in functions.sql.
 const BODY: &str = "$syncguard$";
-/// What stands before the parameters of a function there, and behind them.
-const PARAMETERS: (&str, &str) = ("@(", ")\nLANGUAGE");
+/// What stands before the parameters of a function there.
+const PARAMETERS_BEGIN: &str = "@(";
+/// What stands behind them.
+const PARAMETERS_END: &str = ")\nLANGUAGE";
 
 /// The server's clock in whole milliseconds, as the functions read it.
 macro_rules! now_ms {
@@ -95,13 +98,13 @@ impl Function {
         let mut part = || parts.next().unwrap_or_default();
         let (head, body) = (part(), fill(part()));
         let tag = dollar_tag(&body);
-        let (inputs, parameters) = parameters(head);
+        let Parameters { inputs, all } = Parameters::read(head);
         Self {
             name,
             create: format!("{}{tag}{body}{tag}", fill(head)),
             body,
             inputs,
-            parameters,
+            parameters: all,
         }
     }
 
@@ -118,24 +121,36 @@ impl Function {
     }
 }
 
-/// The types of the inputs, and all parameters with mode, name and type.
-fn parameters(head: &str) -> (Vec<String>, String) {
-    let list = head
-        .split_once(PARAMETERS.0)
-        .and_then(|(_, rest)| rest.split_once(PARAMETERS.1))
-        .map_or("", |(list, _)| list);
-    let (mut inputs, mut all) = (Vec::new(), Vec::new());
-    for parameter in list.split(',').map(str::trim) {
-        match parameter.strip_prefix("OUT ") {
-            Some(output) => all.push(format!("o {output}")),
-            None => {
-                all.push(format!("i {parameter}"));
-                let (_, type_) = parameter.split_once(' ').unwrap_or_default();
-                inputs.push(type_.to_owned());
+/// What the head of a function in functions.sql declares.
+struct Parameters {
+    /// The types of the inputs.
+    inputs: Vec<String>,
+    /// All parameters with mode, name and type.
+    all: String,
+}
+
+impl Parameters {
+    fn read(head: &str) -> Self {
+        let list = head
+            .split_once(PARAMETERS_BEGIN)
+            .and_then(|(_, rest)| rest.split_once(PARAMETERS_END))
+            .map_or("", |(list, _)| list);
+        let (mut inputs, mut all) = (Vec::new(), Vec::new());
+        for parameter in list.split(',').map(str::trim) {
+            match parameter.strip_prefix("OUT ") {
+                Some(output) => all.push(format!("o {output}")),
+                None => {
+                    all.push(format!("i {parameter}"));
+                    let (_, type_) = parameter.split_once(' ').unwrap_or_default();
+                    inputs.push(type_.to_owned());
+                }
             }
         }
+        Self {
+            inputs,
+            all: all.join(", "),
+        }
     }
-    (inputs, all.join(", "))
 }
 
 /// What may stand around `body`: a name in it may look like the end of it.

@@ -1,4 +1,4 @@
-//! From an endpoint to a session: TLS, authentication, and what the server says about itself.
+//! From an endpoint to a session: TLS, authentication, and what the server says about itself. It uses `net` and `message`.
 
 use bytes::BytesMut;
 use fallible_iterator::FallibleIterator;
@@ -11,7 +11,7 @@ use postgres_protocol::message::frontend;
 
 use super::error::{Refusal, Stage, garbled};
 use super::message::{Channel, unsendable};
-use super::url::{Binding, Dsn, SslMode};
+use super::url::{Binding, PostgresUrl, SslMode};
 use crate::backend::limits::Limits;
 use crate::net::socket::Socket;
 use crate::net::uri::Endpoint;
@@ -21,7 +21,7 @@ use crate::types::error::{ErrorCode, LockError};
 const MAX_SCRAM_ROUNDS: u32 = 1_000_000;
 
 /// Other servers wait for the end of a line, or of a message as long as ours seems to say, or close the connection.
-const STRANGER: &str = "it may be no Postgres server";
+const NOT_POSTGRES: &str = "it may be no Postgres server";
 
 /// What cancels a query of a session.
 #[derive(Clone)]
@@ -30,17 +30,17 @@ pub(crate) struct CancelKey {
     pub(crate) secret: i32,
 }
 
-/// How a session is reached: a request to cancel its query goes the same way.
+/// How a session is reached: a request to cancel its query goes the same cancel_route.
 #[derive(Clone)]
-pub(crate) struct Way {
+pub(crate) struct CancelRoute {
     endpoint: Endpoint,
     /// Set if the session is under TLS.
     #[cfg(feature = "tls")]
     tls: Option<crate::net::tls::Tls>,
 }
 
-impl Way {
-    /// A new connection the same way. If the session is under TLS, so is this one, or it fails.
+impl CancelRoute {
+    /// A new connection the same cancel_route. If the session is under TLS, so is this one, or it fails.
     pub(crate) fn connect(&self, limits: &Limits<'_>) -> Result<Socket, LockError> {
         #[cfg_attr(not(feature = "tls"), allow(unused_mut))]
         let mut socket = Socket::connect(&self.endpoint, limits)?;
@@ -53,17 +53,24 @@ impl Way {
     }
 }
 
+/// A session that the server has let in.
+pub(crate) struct StartedSession {
+    pub(crate) channel: Channel,
+    pub(crate) cancel_route: CancelRoute,
+    pub(crate) cancel_key: CancelKey,
+}
+
 /// Connects and authenticates. Nothing of the caller's was sent if it fails.
-pub(crate) fn session(
-    dsn: &Dsn,
+pub(crate) fn start(
+    url: &PostgresUrl,
     #[cfg(feature = "tls")] tls: &crate::net::tls::Tls,
     endpoint: &Endpoint,
     limits: &Limits<'_>,
-) -> Result<(Channel, Way, CancelKey), LockError> {
+) -> Result<StartedSession, LockError> {
     let mut socket = Socket::connect(endpoint, limits)?;
     let encrypted = match endpoint {
-        Endpoint::Tcp { host, .. } if dsn.ssl > SslMode::Disable && cfg!(feature = "tls") => {
-            let accepted = ask_for_tls(dsn.ssl, &mut socket, limits)?;
+        Endpoint::Tcp { host, .. } if url.ssl > SslMode::Disable && cfg!(feature = "tls") => {
+            let accepted = ask_for_tls(url.ssl, &mut socket, limits)?;
             #[cfg(feature = "tls")]
             if accepted {
                 socket.encrypt(tls, host, limits)?;
@@ -74,25 +81,29 @@ pub(crate) fn session(
         _ => false,
     };
     // Without TLS there is nothing to bind to: not even the user's name is sent.
-    if dsn.binding == Binding::Require && !encrypted {
+    if url.binding == Binding::Require && !encrypted {
         return Err(denied(
             "channel_binding=require needs TLS, and this connection has none",
         ));
     }
-    let way = Way {
+    let cancel_route = CancelRoute {
         endpoint: endpoint.clone(),
         #[cfg(feature = "tls")]
         tls: encrypted.then(|| tls.clone()),
     };
-    let mut session = Session {
-        dsn,
+    let mut startup = Startup {
+        url,
         channel: Channel::new(socket),
-        // A password is said aloud only where nobody listens, or where the caller turned TLS off.
-        private: encrypted || matches!(endpoint, Endpoint::Unix(_)) || dsn.ssl == SslMode::Disable,
-        heard: false,
+        // A password goes in the clear only where no third party can read it, or where the caller turned TLS off.
+        private: encrypted || matches!(endpoint, Endpoint::Unix(_)) || url.ssl == SslMode::Disable,
+        got_message: false,
     };
-    let key = session.log_in(limits).map_err(LockError::nothing_applied)?;
-    Ok((session.channel, way, key))
+    let cancel_key = startup.log_in(limits).map_err(LockError::nothing_applied)?;
+    Ok(StartedSession {
+        channel: startup.channel,
+        cancel_route,
+        cancel_key,
+    })
 }
 
 fn ask_for_tls(ssl: SslMode, socket: &mut Socket, limits: &Limits<'_>) -> Result<bool, LockError> {
@@ -101,11 +112,11 @@ fn ask_for_tls(ssl: SslMode, socket: &mut Socket, limits: &Limits<'_>) -> Result
     socket
         .write_all(&out, limits)
         .map_err(LockError::nothing_applied)?;
-    // Exactly one byte: whatever follows in the clear must not be taken for something said under TLS.
+    // Exactly one byte: what follows in the clear must not be taken for something sent under TLS.
     let mut answer = [0; 1];
     socket
         .read(&mut answer, limits)
-        .map_err(|e| e.nothing_applied().if_unheard(STRANGER))?;
+        .map_err(|e| e.nothing_applied().if_unheard(NOT_POSTGRES))?;
     match answer[0] {
         b'S' => Ok(true),
         b'N' if ssl == SslMode::Prefer => Ok(false),
@@ -117,15 +128,15 @@ fn ask_for_tls(ssl: SslMode, socket: &mut Socket, limits: &Limits<'_>) -> Result
     }
 }
 
-struct Session<'a> {
-    dsn: &'a Dsn,
+struct Startup<'a> {
+    url: &'a PostgresUrl,
     channel: Channel,
     private: bool,
     /// Whether the server has sent a message.
-    heard: bool,
+    got_message: bool,
 }
 
-/// How far the server has come in letting us in. It only moves forward.
+/// How far the login has come. It only moves forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
     /// It has asked for nothing yet.
@@ -136,13 +147,13 @@ enum Progress {
     Admitted,
 }
 
-impl Session<'_> {
+impl Startup<'_> {
     fn log_in(&mut self, limits: &Limits<'_>) -> Result<CancelKey, LockError> {
         let mut out = BytesMut::new();
         let parameters = [
-            ("user", self.dsn.user.as_str()),
-            ("database", self.dsn.database.as_str()),
-            ("application_name", self.dsn.application.as_str()),
+            ("user", self.url.user.as_str()),
+            ("database", self.url.database.as_str()),
+            ("application_name", self.url.application.as_str()),
             ("client_encoding", "UTF8"),
         ];
         frontend::startup_message(parameters, &mut out).map_err(unsendable)?;
@@ -160,7 +171,7 @@ impl Session<'_> {
             let message = self.next(limits)?;
             progress = match (message, progress) {
                 (Message::AuthenticationOk, _) => {
-                    if self.dsn.binding == Binding::Require && !bound {
+                    if self.url.binding == Binding::Require && !bound {
                         return Err(denied(
                             "channel_binding=require, and the server did not ask for it",
                         ));
@@ -184,7 +195,7 @@ impl Session<'_> {
         limits: &Limits<'_>,
     ) -> Result<bool, LockError> {
         // Decided before anything is answered: afterwards a password would be gone.
-        if self.dsn.binding == Binding::Require
+        if self.url.binding == Binding::Require
             && matches!(
                 request,
                 Message::AuthenticationCleartextPassword | Message::AuthenticationMd5Password(_)
@@ -207,7 +218,7 @@ impl Session<'_> {
             }
             Message::AuthenticationMd5Password(body) => {
                 let hash = md5_hash(
-                    self.dsn.user.as_bytes(),
+                    self.url.user.as_bytes(),
                     self.password()?.as_bytes(),
                     body.salt(),
                 );
@@ -271,7 +282,7 @@ impl Session<'_> {
             plain |= name == SCRAM_SHA_256;
             plus |= name == SCRAM_SHA_256_PLUS;
         }
-        let proof = match self.dsn.binding {
+        let proof = match self.url.binding {
             Binding::Disable => None,
             _ => self.channel.socket.channel_binding(),
         };
@@ -280,7 +291,7 @@ impl Session<'_> {
                 SCRAM_SHA_256_PLUS,
                 ChannelBinding::tls_server_end_point(proof),
             ),
-            _ if self.dsn.binding == Binding::Require => {
+            _ if self.url.binding == Binding::Require => {
                 return Err(denied(
                     "channel_binding=require, and server or connection cannot do it",
                 ));
@@ -317,7 +328,7 @@ impl Session<'_> {
     }
 
     fn password(&self) -> Result<&str, LockError> {
-        self.dsn
+        self.url
             .password
             .as_deref()
             .ok_or_else(|| denied("the server asks for a password, and the URL has none"))
@@ -336,12 +347,12 @@ impl Session<'_> {
     fn next(&mut self, limits: &Limits<'_>) -> Result<Message, LockError> {
         loop {
             let message = match self.channel.receive(limits) {
-                Err(e) if !self.heard && self.channel.is_empty() => {
-                    return Err(e.if_unheard(STRANGER));
+                Err(e) if !self.got_message && self.channel.is_empty() => {
+                    return Err(e.if_unheard(NOT_POSTGRES));
                 }
                 message => message?,
             };
-            self.heard = true;
+            self.got_message = true;
             match message {
                 Message::NoticeResponse(_) => {}
                 Message::ErrorResponse(body) => {

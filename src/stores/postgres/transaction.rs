@@ -1,17 +1,17 @@
-//! A verb's one write, in two forms: a transaction block, which works anywhere, and a prepared statement in a session that is
-//! ours alone, which costs the server half.
+//! One write of a verb, in two forms: a transaction block, which works anywhere, and a prepared statement in a session that is
+//! ours alone, which costs the server half. It adds to `connection`.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::BytesMut;
 use postgres_protocol::message::frontend;
 
-use super::connection::{Answer, Connection, Form, Mode};
+use super::connection::{Answer, Form, Mode, PostgresConnection};
 use super::error::garbled;
 use super::message::{Param, Row, execute, prepare, statement, unsendable};
 use super::sql::FunctionCall;
 use crate::backend::limits::Limits;
-use crate::backend::store_clock::{self, CLOCK_READINGS, StoreClock};
+use crate::backend::store_clock::{self, TimedReply};
 use crate::types::error::{ErrorCode, LockError};
 
 const BEGIN_WRITE: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
@@ -22,7 +22,7 @@ const STILL_OURS: &str = "SELECT 1 OPERATOR(pg_catalog./) \
 /// The functions' plans stay with the session: one made while the table was small would read all of it when it is not.
 const NO_SEQSCAN: &str = "SET LOCAL enable_seqscan = off";
 
-impl Connection {
+impl PostgresConnection {
     /// Runs one of the frequent statements: one write, one round trip.
     ///
     /// A session of our own runs it by name. If it turns out that it is not known there any more, nothing was done, and the
@@ -43,31 +43,27 @@ impl Connection {
     }
 
     /// Runs a function that changes a lease, and answers its record. The last parameter is the time after which the server
-    /// refuses it; whether it may be applied that late is said in the error. A server whose clock has moved refuses in time too:
-    /// it says in the column `late` what time it is, and is asked again within the same limits. That is the connection's
-    /// recovery, not a second attempt.
+    /// refuses it; then its column `late_column` says what time it is.
     pub(crate) fn call_in_time(
         &mut self,
         call: &FunctionCall,
         params: &[Param<'_>],
-        late: usize,
+        late_column: usize,
         limits: &Limits<'_>,
     ) -> Result<Row, LockError> {
-        for _ in 0..CLOCK_READINGS {
-            let limit = self.clock.map(|clock| clock.not_after(limits.deadline()));
-            let not_after = Param::Int8(limit.map_or(i64::MAX, |limit| limit.store_ms));
+        let mut clock = self.clock;
+        let record = store_clock::send_in_time(&mut clock, limits, |not_after| {
+            let not_after = Param::Int8(not_after.unwrap_or(i64::MAX));
             let params = [params, &[not_after]].concat();
-            let sent = Instant::now();
-            let rows = self
-                .call(Mode::Grant, call, &params, limits)
-                .map_err(|e| e.refused_after(limit))?;
+            let rows = self.call(Mode::Grant, call, &params, limits)?;
             let record = rows.first().ok_or_else(garbled)?.record()?;
-            match record.int8(late)? {
-                Some(now_ms) => self.clock = Some(StoreClock::read(now_ms, sent)),
-                None => return Ok(record),
-            }
-        }
-        Err(store_clock::clock_keeps_moving())
+            Ok(match record.int8(late_column)? {
+                Some(now_ms) => TimedReply::TooLate { now_ms },
+                None => TimedReply::Answer(record),
+            })
+        });
+        self.clock = clock;
+        record
     }
 
     /// `None` if the session has lost what was prepared in it.
@@ -104,7 +100,7 @@ impl Connection {
         let answer = self.exchange(&out, Form::Implicit { before }, limits)?;
         if answer.stale {
             self.own = None;
-            self.changed_hands |= answer.elsewhere;
+            self.reached_another_session |= answer.elsewhere;
         }
         if let Some(own) = &mut self.own {
             // A prepared statement outlives the rollback, a setting does not.

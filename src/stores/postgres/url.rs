@@ -1,4 +1,5 @@
-//! Reading a Postgres URL or keyword DSN. No I/O, and no part of the text in an error but the names of options.
+//! Reads a Postgres URL or a list of keywords, through `net::uri`. No I/O, and no part of the text in an error but the names of
+//! options.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -25,7 +26,7 @@ const OPTIONS: &[&str] = &[
 ];
 
 /// Where and how to connect.
-pub(crate) struct Dsn {
+pub(crate) struct PostgresUrl {
     pub(crate) hosts: Vec<Endpoint>,
     pub(crate) user: String,
     pub(crate) password: Option<String>,
@@ -64,7 +65,7 @@ pub(crate) enum Binding {
 
 /// The raw options, in the order of precedence: what comes later wins.
 #[derive(Default)]
-struct Raw {
+struct RawOptions {
     hosts: Option<String>,
     ports: Option<String>,
     user: Option<String>,
@@ -79,10 +80,10 @@ struct Raw {
     pooler: Option<String>,
 }
 
-impl Dsn {
+impl PostgresUrl {
     /// Reads `postgres://…`, `postgresql://…` or `host=… user=…`.
     pub(crate) fn parse(text: &str) -> Result<Self, LockError> {
-        let mut raw = Raw::default();
+        let mut raw = RawOptions::default();
         let rest = text
             .strip_prefix("postgres://")
             .or_else(|| text.strip_prefix("postgresql://"));
@@ -107,7 +108,7 @@ pub(crate) fn is_keyword_dsn(text: &str) -> bool {
     })
 }
 
-impl Raw {
+impl RawOptions {
     fn set(&mut self, name: &str, value: String) -> Result<(), LockError> {
         if value.contains('\0') {
             return Err(LockError::invalid("the connection string holds a NUL"));
@@ -136,7 +137,7 @@ impl Raw {
         Ok(())
     }
 
-    fn checked(self) -> Result<Dsn, LockError> {
+    fn checked(self) -> Result<PostgresUrl, LockError> {
         let user = self.user.filter(|u| !u.is_empty()).ok_or_else(|| {
             LockError::invalid("the Postgres URL names no user: postgres://user@host/database")
         })?;
@@ -179,7 +180,7 @@ impl Raw {
                 "channel_binding=require needs TLS, which sslmode=disable, a unix socket and a build without the feature \"tls\" do not have",
             ));
         }
-        Ok(Dsn {
+        Ok(PostgresUrl {
             hosts,
             password: self.password,
             database: self
@@ -223,7 +224,7 @@ fn one_of(option: &str, values: &str) -> LockError {
 }
 
 /// `user:password@h1:p1,h2:p2/database?option=value&…`, after the scheme.
-fn read_url(rest: &str, raw: &mut Raw) -> Result<(), LockError> {
+fn read_url(rest: &str, raw: &mut RawOptions) -> Result<(), LockError> {
     let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
     let (authority, database) = match rest.split_once('/') {
         Some((authority, database)) => (authority, Some(database)),
@@ -268,7 +269,7 @@ fn read_url(rest: &str, raw: &mut Raw) -> Result<(), LockError> {
 }
 
 /// `name = value` pairs, values in single quotes where they hold spaces, with backslash escapes.
-fn read_keywords(text: &str, raw: &mut Raw) -> Result<(), LockError> {
+fn read_keywords(text: &str, raw: &mut RawOptions) -> Result<(), LockError> {
     let mut chars = text.chars().peekable();
     loop {
         while chars.next_if(|c| c.is_ascii_whitespace()).is_some() {}
@@ -349,9 +350,9 @@ fn endpoint(text: &str, default_port: u16) -> Result<Endpoint, LockError> {
     })
 }
 
-impl fmt::Debug for Dsn {
+impl fmt::Debug for PostgresUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Dsn")
+        f.debug_struct("PostgresUrl")
             .field("hosts", &self.hosts)
             .field("ssl", &self.ssl)
             .finish_non_exhaustive()

@@ -1,42 +1,43 @@
-//! Hearing of releases through Postgres: `LISTEN`, and a shared advisory lock per key that tells releasers to `NOTIFY`.
+//! Hears of releases through Postgres: `LISTEN`, and a shared advisory lock per key that tells a release to `NOTIFY`. It
+//! implements `backend::release_listener`'s connection.
 //!
-//! `NOTIFY` takes a lock of the whole server at commit, so nobody sends one without need: whoever waits for a key holds a
-//! shared advisory lock on it in the listening session, and a release that cannot get the exclusive one knows that it is
-//! waited for. The session's end, however it comes, takes the lock back.
+//! `NOTIFY` takes a lock of the whole server at commit, so it is sent only if there is a waiter: the listening session holds a
+//! shared advisory lock on each key with waiters, and a release that cannot get the exclusive one sends the notification. The
+//! end of the session, however it comes, gives the lock back.
 
 use std::collections::HashMap;
 
 use postgres_protocol::message::backend::Message;
 
-use super::connection::Connection;
+use super::connection::PostgresConnection;
 use super::error::garbled;
 use super::message::Param;
 use super::sql::Sql;
 use crate::backend::limits::Limits;
-use crate::backend::release_listener::Wire;
+use crate::backend::release_listener::ListenerConnection;
 use crate::types::error::LockError;
 
 /// The longest hash of a key as the server writes it: a sign and ten digits.
 const MAX_PAYLOAD: usize = 11;
 
 /// A session that listens.
-pub(crate) struct Listener {
-    connection: Connection,
+pub(crate) struct PostgresListener {
+    connection: PostgresConnection,
     watch: String,
     unwatch: String,
     /// The storage keys behind each payload: the key's hash, as the server computes it.
     keys: HashMap<String, Vec<String>>,
 }
 
-impl Listener {
+impl PostgresListener {
     /// Begins to listen on a new session.
     pub(crate) fn new(
-        mut connection: Connection,
+        mut connection: PostgresConnection,
         sql: &Sql,
         limits: &Limits<'_>,
     ) -> Result<Self, LockError> {
         // A pooler shows a process that is not the one that runs our statements, and would leave LISTEN and the advisory locks
-        // to whoever gets that session next.
+        // to the next user of that session.
         let rows = connection.query(
             "SELECT pg_catalog.pg_backend_pid()::pg_catalog.int8",
             &[],
@@ -62,7 +63,7 @@ impl Listener {
     }
 }
 
-impl Wire for Listener {
+impl ListenerConnection for PostgresListener {
     fn update(
         &mut self,
         add: &[String],
@@ -93,11 +94,11 @@ impl Wire for Listener {
                 .or_default()
                 .push(key.clone());
         }
-        // What was notified during these exchanges went by unheard.
+        // Notifications that came during these exchanges were dropped.
         Ok(self.all())
     }
 
-    fn hear(&mut self, limits: &Limits<'_>) -> Result<Vec<String>, LockError> {
+    fn next_released(&mut self, limits: &Limits<'_>) -> Result<Vec<String>, LockError> {
         match self.connection.receive(limits)? {
             Message::NotificationResponse(body) => {
                 let payload = body.message().map_err(|_| garbled())?;
@@ -108,7 +109,7 @@ impl Wire for Listener {
         }
     }
 
-    fn ask(&mut self, limits: &Limits<'_>) -> Result<Option<Vec<String>>, LockError> {
+    fn probe(&mut self, limits: &Limits<'_>) -> Result<Option<Vec<String>>, LockError> {
         self.connection
             .query("SELECT 1::pg_catalog.int8", &[], limits)?;
         // As in `update`.

@@ -1,6 +1,6 @@
 //! Redis Cluster: which node owns the one slot that all keys of a prefix share.
 //!
-//! There is no map of the cluster. A node that is asked in vain names the right one, and that one is remembered.
+//! There is no map of the cluster. A node that does not own the slot names the node that does, and that one is remembered.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -19,13 +19,13 @@ const MAX_LEARNED: usize = 16;
 pub(crate) struct Cluster {
     slot: u16,
     seeds: Vec<Endpoint>,
-    state: Mutex<State>,
+    state: Mutex<ClusterState>,
     /// Grows whenever connections made so far are no longer worth using.
     generation: AtomicU64,
 }
 
 #[derive(Default)]
-struct State {
+struct ClusterState {
     owner: Option<Endpoint>,
     /// Nodes that others named, the latest last.
     learned: Vec<Endpoint>,
@@ -308,7 +308,7 @@ mod tests {
     fn the_owner_is_remembered_until_it_fails() {
         let cluster = cluster();
         assert_eq!(cluster.candidates(), [node("a", 1), node("b", 2)]);
-        // Nobody has confirmed anything: the next search begins with the next node.
+        // No node is confirmed: the next search begins with the next node.
         assert_eq!(cluster.candidates(), [node("b", 2), node("a", 1)]);
         let before = cluster.generation();
         let moved = cluster.redirect("MOVED 12182 c:3", &node("a", 1));

@@ -1,15 +1,15 @@
-//! One connection to one server: log in, then one request and its reply at a time.
+//! One connection to one server: log in, then one request and its reply at a time. It uses `net` and the protocol in `resp`.
 
 use std::time::Instant;
 
 use crate::backend::limits::Limits;
-use crate::backend::store_clock::{self, CLOCK_READINGS, StoreClock};
+use crate::backend::store_clock::{self, StoreClock, TimedReply};
 use crate::net::socket::Socket;
 #[cfg(feature = "tls")]
 use crate::net::tls::Tls;
 use crate::net::uri::Endpoint;
 use crate::stores::redis::error;
-use crate::stores::redis::resp::{self, Malformed, Reply};
+use crate::stores::redis::resp::{self, Malformed, ParsedReply, Reply};
 use crate::stores::redis::scripts::Script;
 use crate::stores::redis::url::Login;
 use crate::types::error::{ErrorCode, LockError};
@@ -19,8 +19,8 @@ const NAME: &[u8] = b"syncguard";
 const READ_SIZE: usize = 4096;
 
 /// Other servers close the connection, or wait for more. A Redis server that expects TLS closes it too.
-const STRANGER: &str = "it may be no Redis server";
-const STRANGER_OR_TLS: &str = "it may be no Redis server, or one that expects TLS (rediss://)";
+const NOT_REDIS: &str = "it may be no Redis server";
+const NOT_REDIS_OR_TLS: &str = "it may be no Redis server, or one that expects TLS (rediss://)";
 
 /// How to make a connection, wherever it goes.
 pub(crate) struct Connector {
@@ -41,7 +41,7 @@ pub(crate) enum Demand {
 }
 
 /// After any error it must be dropped: what it would read next may be the reply to something else.
-pub(crate) struct Connection {
+pub(crate) struct RedisConnection {
     socket: Socket,
     output: Vec<u8>,
     /// What was read; the first `filled` bytes of it count.
@@ -59,19 +59,19 @@ impl Connector {
         &self,
         endpoint: &Endpoint,
         limits: &Limits<'_>,
-    ) -> Result<Connection, LockError> {
+    ) -> Result<RedisConnection, LockError> {
         self.open(endpoint, limits)
             .map_err(LockError::nothing_applied)
     }
 
-    fn open(&self, endpoint: &Endpoint, limits: &Limits<'_>) -> Result<Connection, LockError> {
+    fn open(&self, endpoint: &Endpoint, limits: &Limits<'_>) -> Result<RedisConnection, LockError> {
         #[cfg_attr(not(feature = "tls"), allow(unused_mut))]
         let mut socket = Socket::connect(endpoint, limits)?;
         #[cfg(feature = "tls")]
         if let (Some(tls), Endpoint::Tcp { host, .. }) = (&self.tls, endpoint) {
             socket.encrypt(tls, host, limits)?;
         }
-        let mut connection = Connection {
+        let mut connection = RedisConnection {
             socket,
             output: Vec::with_capacity(1024),
             input: vec![0; READ_SIZE],
@@ -79,72 +79,72 @@ impl Connector {
             clock: None,
             asking: false,
         };
-        connection.log_in(&self.login, self.demand, self.stranger(), limits)?;
+        connection.log_in(&self.login, self.demand, self.hint_if_silent(), limits)?;
         Ok(connection)
     }
 
-    /// What a server may be that ends a connection without a word.
-    fn stranger(&self) -> &'static str {
+    /// What a server may be that ends a connection without a reply.
+    fn hint_if_silent(&self) -> &'static str {
         #[cfg(feature = "tls")]
         if self.tls.is_some() {
-            return STRANGER;
+            return NOT_REDIS;
         }
-        STRANGER_OR_TLS
+        NOT_REDIS_OR_TLS
     }
 }
 
-impl Connection {
-    /// All in one burst. A verb is not sent along: if the login is refused it would run as somebody else.
+impl RedisConnection {
+    /// All in one write. A verb is not sent along: if the login is refused it would run as another user.
     fn log_in(
         &mut self,
         login: &Login,
         demand: Demand,
-        stranger: &str,
+        hint: &str,
         limits: &Limits<'_>,
     ) -> Result<(), LockError> {
         let database = login.database.to_string();
-        let mut steps: Vec<(Step, Vec<&[u8]>)> = Vec::new();
+        let mut steps: Vec<(LoginStep, Vec<&[u8]>)> = Vec::new();
         match (&login.user, &login.password) {
             (Some(user), password) => {
                 let password = password.as_deref().unwrap_or_default();
                 steps.push((
-                    Step::Auth,
+                    LoginStep::Auth,
                     vec![b"AUTH", user.as_bytes(), password.as_bytes()],
                 ));
             }
             (None, Some(password)) => {
-                steps.push((Step::Auth, vec![b"AUTH", password.as_bytes()]));
+                steps.push((LoginStep::Auth, vec![b"AUTH", password.as_bytes()]));
             }
             (None, None) => {}
         }
         if login.database != 0 {
-            steps.push((Step::Select, vec![b"SELECT", database.as_bytes()]));
+            steps.push((LoginStep::Select, vec![b"SELECT", database.as_bytes()]));
         }
         match demand {
             Demand::Anything => {}
-            Demand::Primary => steps.push((Step::Role, vec![b"ROLE"])),
+            Demand::Primary => steps.push((LoginStep::Role, vec![b"ROLE"])),
             // The command after it ends its effect.
-            Demand::ClusterNode => steps.push((Step::Cluster, vec![b"ASKING"])),
+            Demand::ClusterNode => steps.push((LoginStep::Cluster, vec![b"ASKING"])),
         }
-        steps.push((Step::Time, vec![b"TIME"]));
-        steps.push((Step::Name, vec![b"CLIENT", b"SETNAME", NAME]));
+        steps.push((LoginStep::Time, vec![b"TIME"]));
+        steps.push((LoginStep::Name, vec![b"CLIENT", b"SETNAME", NAME]));
         let commands: Vec<&[&[u8]]> = steps.iter().map(|(_, c)| c.as_slice()).collect();
         let sent = Instant::now();
         self.send(&commands, limits)
-            .map_err(|e| e.if_unheard(stranger))?;
+            .map_err(|e| e.if_unheard(hint))?;
         // The password does not stay in the buffer.
         self.output.fill(0);
         // Only the first refusal tells: the others follow from it.
         for (n, (step, _)) in steps.iter().enumerate() {
             let reply = match self.receive(limits) {
-                Err(e) if n == 0 && self.filled == 0 => return Err(e.if_unheard(stranger)),
+                Err(e) if n == 0 && self.filled == 0 => return Err(e.if_unheard(hint)),
                 reply => reply?,
             };
             match reply {
                 Reply::Error(line) => step.judge(&line)?,
                 reply => {
                     step.accept(&reply)?;
-                    if let (Step::Time, Some(now_ms)) = (step, time(&reply)) {
+                    if let (LoginStep::Time, Some(now_ms)) = (step, time(&reply)) {
                         self.clock = Some(StoreClock::read(now_ms, sent));
                     }
                 }
@@ -153,9 +153,7 @@ impl Connection {
         self.end()
     }
 
-    /// Runs a script that changes a lease. Its last argument is the time after which the server refuses it; whether it may be
-    /// applied that late is said in the error. A server whose clock has moved refuses in time too: it says what time it is, and
-    /// is asked again within the same limits. That is the connection's recovery, not a second attempt.
+    /// Runs a script that changes a lease. Its last argument is the time after which the server refuses it.
     pub(crate) fn run_in_time(
         &mut self,
         script: &Script,
@@ -163,25 +161,18 @@ impl Connection {
         args: &[&[u8]],
         limits: &Limits<'_>,
     ) -> Result<Reply, LockError> {
-        for _ in 0..CLOCK_READINGS {
-            let limit = self.clock.map(|clock| clock.not_after(limits.deadline()));
-            let not_after = limit.map(|l| l.store_ms.to_string()).unwrap_or_default();
+        let mut clock = self.clock;
+        let reply = store_clock::send_in_time(&mut clock, limits, |not_after| {
+            let not_after = not_after.map(|ms| ms.to_string()).unwrap_or_default();
             let args = [args, &[not_after.as_bytes()]].concat();
-            let sent = Instant::now();
-            let reply = self
-                .run(script, keys, &args, limits)
-                .map_err(|e| e.refused_after(limit))?;
-            match &reply {
-                Reply::Array(items) => match items[..] {
-                    [Reply::Integer(-3), Reply::Integer(now_ms)] => {
-                        self.clock = Some(StoreClock::read(now_ms, sent));
-                    }
-                    _ => return Ok(reply),
-                },
-                _ => return Ok(reply),
-            }
-        }
-        Err(store_clock::clock_keeps_moving())
+            let reply = self.run(script, keys, &args, limits)?;
+            Ok(match too_late(&reply) {
+                Some(now_ms) => TimedReply::TooLate { now_ms },
+                None => TimedReply::Answer(reply),
+            })
+        });
+        self.clock = clock;
+        reply
     }
 
     /// Runs a script by its digest, or by its text if the server does not know it yet: `SCRIPT LOAD` would be a trip
@@ -244,7 +235,7 @@ impl Connection {
         Ok(replies)
     }
 
-    /// Whether nothing came in while nobody asked, not even the end.
+    /// Whether nothing came in without a request, not even the end.
     pub(crate) fn is_quiet(&mut self) -> bool {
         self.socket.is_quiet()
     }
@@ -264,9 +255,9 @@ impl Connection {
     pub(crate) fn receive(&mut self, limits: &Limits<'_>) -> Result<Reply, LockError> {
         loop {
             let parsed = resp::parse(&self.input[..self.filled]).map_err(error::malformed)?;
-            if let Some((reply, used)) = parsed {
-                self.input.copy_within(used..self.filled, 0);
-                self.filled -= used;
+            if let Some(ParsedReply { reply, bytes }) = parsed {
+                self.input.copy_within(bytes..self.filled, 0);
+                self.filled -= bytes;
                 return Ok(reply);
             }
             if self.filled == self.input.len() {
@@ -280,9 +271,9 @@ impl Connection {
     /// Nothing may follow the last reply: if something does, questions and answers are out of step.
     fn end(&mut self) -> Result<(), LockError> {
         if self.filled > 0 {
-            return Err(error::malformed(Malformed(
-                "it sent more replies than it was asked for",
-            )));
+            return Err(error::malformed(Malformed {
+                reason: "it sent more replies than it was asked for",
+            }));
         }
         if self.input.len() > READ_SIZE {
             self.input = vec![0; READ_SIZE];
@@ -305,8 +296,20 @@ fn eval<'a>(
     command
 }
 
+/// The server's time, if the reply says that the request came too late.
+fn too_late(reply: &Reply) -> Option<i64> {
+    let Reply::Array(items) = reply else {
+        return None;
+    };
+    match items[..] {
+        [Reply::Integer(-3), Reply::Integer(now_ms)] => Some(now_ms),
+        _ => None,
+    }
+}
+
+/// A command of the login, and what its reply must be.
 #[derive(Clone, Copy)]
-enum Step {
+enum LoginStep {
     Auth,
     Select,
     Role,
@@ -330,7 +333,7 @@ fn time(reply: &Reply) -> Option<i64> {
         .checked_add(number(micros)? / 1000)
 }
 
-impl Step {
+impl LoginStep {
     fn judge(self, line: &str) -> Result<(), LockError> {
         let refused = error::refused(line);
         match self {
@@ -346,7 +349,7 @@ impl Step {
                 ))
             }
             // The name is for people who look at CLIENT LIST; a user without the right to it, or a server that does
-            // not know it, is as good.
+            // not know it, works as well.
             Self::Name | Self::Time
                 if line.starts_with("NOPERM") || refused.code() == ErrorCode::Internal =>
             {

@@ -7,9 +7,11 @@ use crate::stores::redis::resp::Malformed;
 use crate::stores::redis::value;
 use crate::types::error::{ErrorCode, LockError};
 
+const KEYS_ARE_MOVING: &str = "the Redis Cluster is moving these keys";
+
 /// The error for an error reply. No script writes a lock before its last check has passed, so nothing was applied.
 pub(crate) fn refused(line: &str) -> LockError {
-    let (code, rest) = split(line);
+    let ErrorLine { code, text } = ErrorLine::parse(line);
     let (kind, message) = match code {
         "SYNCGUARD_FOREIGN" => return value::foreign(),
         "SYNCGUARD_COUNTER" => (
@@ -28,7 +30,7 @@ pub(crate) fn refused(line: &str) -> LockError {
             ErrorCode::AuthFailed,
             "Redis refused the user name or password".into(),
         ),
-        "NOPERM" => (ErrorCode::AuthFailed, missing_right(rest)),
+        "NOPERM" => (ErrorCode::AuthFailed, missing_right(text)),
         "DENIED" => (
             ErrorCode::AuthFailed,
             "Redis is in protected mode and serves only its own machine; set a password or bind it".into(),
@@ -37,8 +39,8 @@ pub(crate) fn refused(line: &str) -> LockError {
         "READONLY" => unavailable("this Redis is a read-only replica and not, or no longer, the primary that the URL must name"),
         "MASTERDOWN" => unavailable("this Redis is a replica that has lost its primary"),
         "CLUSTERDOWN" => unavailable("the Redis Cluster is down"),
-        "TRYAGAIN" => unavailable("the Redis Cluster is moving these keys"),
-        "BUSY" => unavailable("Redis is busy with a script of somebody else"),
+        "TRYAGAIN" => unavailable(KEYS_ARE_MOVING),
+        "BUSY" => unavailable("Redis is busy with a script of another program"),
         "MISCONF" => unavailable("Redis cannot write its data to disk and refuses changes"),
         "NOREPLICAS" => unavailable("Redis has fewer replicas than it is told to have for writing"),
         "OOM" => (
@@ -61,16 +63,21 @@ pub(crate) fn refused(line: &str) -> LockError {
             ErrorCode::InvalidArgument,
             "this is a Redis Cluster: use a redis+cluster:// URL".into(),
         ),
-        _ => generic(code, rest),
+        _ => generic(code, text),
     };
     LockError::new(kind, message).nothing_applied()
+}
+
+/// The error for a lock that may be on either of two nodes. Nothing was applied.
+pub(crate) fn keys_are_moving() -> LockError {
+    LockError::unavailable(KEYS_ARE_MOVING).nothing_applied()
 }
 
 /// Whether the connection should not be used again although it is in step: the server behind it may be about to be
 /// replaced, and a new connection would find the new one.
 pub(crate) fn is_stale(line: &str) -> bool {
     matches!(
-        split(line).0,
+        ErrorLine::parse(line).code,
         "NOAUTH" | "READONLY" | "LOADING" | "MASTERDOWN" | "DENIED" | "CLUSTERDOWN"
     ) || line.starts_with("ERR max number of clients")
 }
@@ -80,21 +87,33 @@ pub(crate) fn is_no_script(line: &str) -> bool {
     line.starts_with("NOSCRIPT")
 }
 
-/// The code and the text of an error. Redis 6 puts the place in the script before the error of a command inside it, and
-/// may wrap both in an error of its own.
-fn split(line: &str) -> (&str, &str) {
-    let mut line = line;
-    if (line.starts_with("ERR Error running script") || line.starts_with("@user_script:"))
-        && let Some(at) = line.rfind("@user_script:")
-    {
-        line = line[at + "@user_script:".len()..]
-            .trim_start_matches(|c: char| c == ' ' || c == ':' || c == '-' || c.is_ascii_digit());
-    }
-    match line.split_once(' ') {
-        Some((code, rest)) if code.bytes().all(|b| b.is_ascii_uppercase() || b == b'_') => {
-            (code, rest)
+/// An error reply in its two parts.
+struct ErrorLine<'a> {
+    /// `ERR` if the line has none of its own.
+    code: &'a str,
+    text: &'a str,
+}
+
+impl<'a> ErrorLine<'a> {
+    /// Redis 6 puts the place in the script before the error of a command inside it, and may wrap both in an error of its own.
+    fn parse(line: &'a str) -> Self {
+        let mut line = line;
+        if (line.starts_with("ERR Error running script") || line.starts_with("@user_script:"))
+            && let Some(at) = line.rfind("@user_script:")
+        {
+            line = line[at + "@user_script:".len()..].trim_start_matches(|c: char| {
+                c == ' ' || c == ':' || c == '-' || c.is_ascii_digit()
+            });
         }
-        _ => ("ERR", line),
+        match line.split_once(' ') {
+            Some((code, text)) if code.bytes().all(|b| b.is_ascii_uppercase() || b == b'_') => {
+                Self { code, text }
+            }
+            _ => Self {
+                code: "ERR",
+                text: line,
+            },
+        }
     }
 }
 
@@ -136,7 +155,7 @@ fn generic(code: &str, rest: &str) -> (ErrorCode, String) {
     }
     // In a cluster, of the lock that an index entry names: it has gone to another node before its entry.
     if lower.starts_with("script attempted to access a non local key") {
-        return unavailable("the Redis Cluster is moving these keys");
+        return unavailable(KEYS_ARE_MOVING);
     }
     if lower.starts_with("script attempted to execute a") && lower.contains("the cluster is down") {
         return unavailable("the Redis Cluster is down");
@@ -189,12 +208,14 @@ fn generic(code: &str, rest: &str) -> (ErrorCode, String) {
 pub(crate) fn malformed(what: Malformed) -> LockError {
     LockError::internal(format!(
         "the server does not talk like Redis: {}; is the port another service's?",
-        what.0
+        what.reason
     ))
 }
 
 pub(crate) fn unexpected() -> LockError {
-    malformed(Malformed("a script's answer has an unexpected form"))
+    malformed(Malformed {
+        reason: "a script's answer has an unexpected form",
+    })
 }
 
 #[cfg(test)]

@@ -1,10 +1,11 @@
-//! The Redis protocol, version 2: as much of it as the lock scripts need, with a bound on everything a server may send.
+//! The Redis protocol, version 2: as much of it as the lock scripts need, with a bound on everything a server may send. It uses
+//! nothing of the crate.
 
 /// The longest reply, all parts together. The largest that is expected is `INFO`, a few kilobytes.
 const MAX_REPLY: usize = 1 << 20;
 /// The longest line: a status, an error or a length.
 const MAX_LINE: usize = 4096;
-/// Room for `ROLE` of a primary with 60 replicas.
+/// Enough for `ROLE` of a primary with 60 replicas.
 const MAX_ITEMS: usize = 256;
 const MAX_DEPTH: usize = 4;
 
@@ -22,7 +23,9 @@ pub(crate) enum Reply {
 
 /// The server sent something that is not the protocol, or more of it than it may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Malformed(pub(crate) &'static str);
+pub(crate) struct Malformed {
+    pub(crate) reason: &'static str,
+}
 
 /// Appends one command.
 pub(crate) fn command(out: &mut Vec<u8>, parts: &[&[u8]]) {
@@ -52,11 +55,19 @@ fn header(out: &mut Vec<u8>, kind: u8, n: usize) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// The first reply in `input` and how many bytes it takes; `None` if it is not complete yet.
+/// A complete reply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ParsedReply {
+    pub(crate) reply: Reply,
+    /// How many bytes of the input it takes.
+    pub(crate) bytes: usize,
+}
+
+/// The first reply in `input`; `None` if it is not complete yet.
 ///
 /// It starts from the beginning every time: a reply has at most 256 parts, so even one that arrives a byte at a time
 /// costs little, and a length is judged before any memory is set aside for it.
-pub(crate) fn parse(input: &[u8]) -> Result<Option<(Reply, usize)>, Malformed> {
+pub(crate) fn parse(input: &[u8]) -> Result<Option<ParsedReply>, Malformed> {
     let mut reader = Reader {
         input,
         at: 0,
@@ -66,12 +77,19 @@ pub(crate) fn parse(input: &[u8]) -> Result<Option<(Reply, usize)>, Malformed> {
     match reply {
         Some(_) if reader.at > MAX_REPLY => Err(TOO_LONG),
         None if input.len() > MAX_REPLY => Err(TOO_LONG),
-        reply => Ok(reply.map(|r| (r, reader.at))),
+        reply => Ok(reply.map(|reply| ParsedReply {
+            reply,
+            bytes: reader.at,
+        })),
     }
 }
 
-const TOO_LONG: Malformed = Malformed("a reply is too long");
-const NOT_REDIS: Malformed = Malformed("a reply is not in the Redis protocol");
+const TOO_LONG: Malformed = Malformed {
+    reason: "a reply is too long",
+};
+const NOT_REDIS: Malformed = Malformed {
+    reason: "a reply is not in the Redis protocol",
+};
 
 struct Reader<'a> {
     input: &'a [u8],
@@ -83,12 +101,14 @@ impl<'a> Reader<'a> {
     fn reply(&mut self, depth: usize) -> Result<Option<Reply>, Malformed> {
         self.items += 1;
         if self.items > MAX_ITEMS {
-            return Err(Malformed("a reply has too many parts"));
+            return Err(Malformed {
+                reason: "a reply has too many parts",
+            });
         }
         let Some(&kind) = self.input.get(self.at) else {
             return Ok(None);
         };
-        // Judged before the line is complete: whoever talks another protocol is not waited for.
+        // Judged before the line is complete: a server of another protocol is not waited for.
         if !b"+-:$*".contains(&kind) {
             return Err(NOT_REDIS);
         }
@@ -109,7 +129,9 @@ impl<'a> Reader<'a> {
             _ => match length(line, MAX_ITEMS)? {
                 None => Reply::Nil,
                 Some(_) if depth == MAX_DEPTH => {
-                    return Err(Malformed("a reply is nested too deeply"));
+                    return Err(Malformed {
+                        reason: "a reply is nested too deeply",
+                    });
                 }
                 Some(n) => {
                     let mut items = Vec::with_capacity(n);
@@ -130,7 +152,9 @@ impl<'a> Reader<'a> {
         let rest = &self.input[self.at + 1..];
         let window = &rest[..rest.len().min(MAX_LINE)];
         match window.iter().position(|b| *b == b'\r') {
-            None if window.len() == MAX_LINE => Err(Malformed("a line of a reply is too long")),
+            None if window.len() == MAX_LINE => Err(Malformed {
+                reason: "a line of a reply is too long",
+            }),
             None => Ok(None),
             Some(end) => match rest.get(end + 1) {
                 None => Ok(None),
@@ -185,9 +209,9 @@ mod tests {
     use proptest::prelude::*;
 
     fn whole(input: &[u8]) -> Reply {
-        let (reply, used) = parse(input).expect("well formed").expect("complete");
-        assert_eq!(used, input.len());
-        reply
+        let parsed = parse(input).expect("well formed").expect("complete");
+        assert_eq!(parsed.bytes, input.len());
+        parsed.reply
     }
 
     #[test]
@@ -280,9 +304,9 @@ mod tests {
             for cut in 0..bytes.len() {
                 prop_assert_eq!(parse(&bytes[..cut]), Ok(None));
             }
-            let used = bytes.len();
+            let parsed = ParsedReply { reply, bytes: bytes.len() };
             bytes.extend(tail);
-            prop_assert_eq!(parse(&bytes), Ok(Some((reply, used))));
+            prop_assert_eq!(parse(&bytes), Ok(Some(parsed)));
         }
 
         #[test]

@@ -1,11 +1,12 @@
-//! Which server to connect to. Kept apart from how, so that a primary that moves is looked for here and nowhere else.
+//! Which server to connect to: the one of the URL, the one that sentinels name, or the owner of a cluster's slot. `connection`
+//! has how to connect.
 
 use std::time::{Duration, Instant};
 
 use crate::backend::limits::Limits;
 use crate::net::uri::{self, Endpoint};
 use crate::stores::redis::cluster::{Cluster, Redirect};
-use crate::stores::redis::connection::{Connection, Connector};
+use crate::stores::redis::connection::{Connector, RedisConnection};
 use crate::stores::redis::sentinel::Sentinels;
 use crate::types::error::{ErrorCode, LockError};
 
@@ -24,7 +25,7 @@ pub(crate) enum Route {
 
 /// A connection, and where it leads.
 pub(crate) struct Routed {
-    pub(crate) connection: Connection,
+    pub(crate) connection: RedisConnection,
     endpoint: Endpoint,
     /// Which view of the world it was made in.
     generation: u64,
@@ -102,7 +103,7 @@ impl Route {
         true
     }
 
-    /// The server behind a connection is gone, or not what it should be: whoever comes next looks for another one.
+    /// The server behind a connection is gone, or not what it should be: the next call looks for another one.
     pub(crate) fn lost(&self, generation: u64) {
         match self {
             Self::Fixed(_) => {}
@@ -130,7 +131,7 @@ impl Route {
 }
 
 impl Routed {
-    pub(crate) fn new(connection: Connection, endpoint: Endpoint, generation: u64) -> Self {
+    pub(crate) fn new(connection: RedisConnection, endpoint: Endpoint, generation: u64) -> Self {
         Self {
             connection,
             endpoint,
@@ -193,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_gets_all_the_time_but_the_last() {
+    fn only_the_last_server_gets_all_the_time() {
         let limits = Limits::enter(Owner::current(), Duration::from_secs(60), &Call::new())
             .expect("time is left");
         let turn = |others| {

@@ -15,20 +15,27 @@ pub(crate) struct Sentinels {
     sentinels: Vec<Endpoint>,
     master: String,
     connector: Connector,
-    state: Mutex<State>,
+    state: Mutex<SentinelState>,
     /// Grows whenever connections made so far are no longer worth using.
     generation: AtomicU64,
 }
 
 #[derive(Default)]
-struct State {
+struct SentinelState {
     /// The sentinel that answered last is asked first: one that is stuck costs its share of the time only once.
     first: usize,
     primary: Option<Endpoint>,
 }
 
+/// What the sentinels say.
+struct Primary {
+    endpoint: Endpoint,
+    /// What a connection to it is marked with.
+    generation: u64,
+}
+
 /// Why a sentinel was of no help.
-enum Failure {
+enum SentinelFailure {
     /// Not reached, or without an answer in its share of the time.
     Silent(LockError),
     Refused(LockError),
@@ -53,7 +60,7 @@ impl Sentinels {
 
     /// A connection of `generation` failed, or its server is no primary.
     pub(crate) fn lost(&self, generation: u64) {
-        // It only grows, and by whom does not matter.
+        // It only grows, and it does not matter which caller does it.
         let _ = self.generation.compare_exchange(
             generation,
             generation + 1,
@@ -68,13 +75,17 @@ impl Sentinels {
         connector: &Connector,
         limits: &Limits<'_>,
     ) -> Result<Routed, LockError> {
-        let (primary, generation) = self.discover(limits).map_err(LockError::nothing_applied)?;
-        let connection = connector.connect(&primary, limits)?;
-        Ok(Routed::new(connection, primary, generation))
+        let primary = self.discover(limits).map_err(LockError::nothing_applied)?;
+        let connection = connector.connect(&primary.endpoint, limits)?;
+        Ok(Routed::new(
+            connection,
+            primary.endpoint,
+            primary.generation,
+        ))
     }
 
     /// Asks the sentinels in turn. None of them may use up the time of the others, nor that of the primary.
-    fn discover(&self, limits: &Limits<'_>) -> Result<(Endpoint, u64), LockError> {
+    fn discover(&self, limits: &Limits<'_>) -> Result<Primary, LockError> {
         let count = self.sentinels.len();
         let first = self.state.lock().first;
         let mut failures = Vec::with_capacity(count);
@@ -82,22 +93,24 @@ impl Sentinels {
             let at = (first + n) % count;
             let turn = share(limits, count - n)?;
             match self.ask(&self.sentinels[at], &turn) {
-                Ok(primary) => {
-                    let generation = self.found(at, &primary);
-                    return Ok((primary, generation));
+                Ok(endpoint) => {
+                    return Ok(Primary {
+                        generation: self.found(at, &endpoint),
+                        endpoint,
+                    });
                 }
                 Err(_) if limits.is_cancelled() => return Err(limits.overrun()),
                 Err(failure) => failures.push(failure),
             }
         }
-        Err(nobody_knows(failures))
+        Err(none_knows(failures))
     }
 
-    fn ask(&self, sentinel: &Endpoint, limits: &Limits<'_>) -> Result<Endpoint, Failure> {
+    fn ask(&self, sentinel: &Endpoint, limits: &Limits<'_>) -> Result<Endpoint, SentinelFailure> {
         let judge = |e: LockError| match e.code() {
-            ErrorCode::AuthFailed | ErrorCode::InvalidArgument => Failure::Refused(e),
-            ErrorCode::Internal => Failure::NoSentinel,
-            _ => Failure::Silent(e),
+            ErrorCode::AuthFailed | ErrorCode::InvalidArgument => SentinelFailure::Refused(e),
+            ErrorCode::Internal => SentinelFailure::NoSentinel,
+            _ => SentinelFailure::Silent(e),
         };
         let mut connection = self.connector.connect(sentinel, limits).map_err(judge)?;
         let question: &[&[u8]] = &[
@@ -106,17 +119,17 @@ impl Sentinels {
             self.master.as_bytes(),
         ];
         match &connection.pipeline(&[question], limits).map_err(judge)?[..] {
-            [Reply::Nil] => Err(Failure::UnknownName),
+            [Reply::Nil] => Err(SentinelFailure::UnknownName),
             [Reply::Array(address)] => match &address[..] {
                 [Reply::Bulk(host), Reply::Bulk(port)] => route::endpoint(
                     &String::from_utf8_lossy(host),
                     &String::from_utf8_lossy(port),
                 )
-                .ok_or(Failure::NoSentinel),
-                _ => Err(Failure::NoSentinel),
+                .ok_or(SentinelFailure::NoSentinel),
+                _ => Err(SentinelFailure::NoSentinel),
             },
             [Reply::Error(line)] => Err(judge(crate::stores::redis::error::refused(line))),
-            _ => Err(Failure::NoSentinel),
+            _ => Err(SentinelFailure::NoSentinel),
         }
     }
 
@@ -134,17 +147,17 @@ impl Sentinels {
 }
 
 /// One error for all sentinels. As long as one of them might still know better it is a transient one.
-fn nobody_knows(failures: Vec<Failure>) -> LockError {
+fn none_knows(failures: Vec<SentinelFailure>) -> LockError {
     let asked = failures.len();
     let (mut silent, mut unknown, mut refused) = (Vec::new(), 0, None);
     for failure in failures {
         match failure {
-            Failure::Silent(e) => silent.push(e),
-            Failure::Refused(e) => {
+            SentinelFailure::Silent(e) => silent.push(e),
+            SentinelFailure::Refused(e) => {
                 refused.get_or_insert(e);
             }
-            Failure::UnknownName => unknown += 1,
-            Failure::NoSentinel => {}
+            SentinelFailure::UnknownName => unknown += 1,
+            SentinelFailure::NoSentinel => {}
         }
     }
     let silent_ones = silent.len();

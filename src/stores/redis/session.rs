@@ -1,11 +1,11 @@
-//! Connections to wherever the route leads, and one exchange on one of them.
+//! The connections of one store: a pool of those to the server that the route leads to, and one exchange on one of them.
 
 use std::time::Duration;
 
 use crate::backend::limits::Limits;
 use crate::backend::pool::{Pool, Rank};
 use crate::options::client::ClientOptions;
-use crate::stores::redis::connection::{Connection, Connector};
+use crate::stores::redis::connection::{Connector, RedisConnection};
 use crate::stores::redis::error;
 use crate::stores::redis::route::{Route, Routed};
 use crate::types::error::LockError;
@@ -13,15 +13,15 @@ use crate::types::error::LockError;
 /// How often a call follows a cluster that moves. Twice is the most that a slot on its way needs.
 const MAX_HOPS: usize = 5;
 
-/// The server, or the servers of which one has our keys.
-pub(crate) struct Servers {
+/// Pooled connections to the server that has our keys.
+pub(crate) struct RedisSessions {
     route: Route,
     connector: Connector,
     connect_timeout: Duration,
     pool: Pool<Routed>,
 }
 
-impl Servers {
+impl RedisSessions {
     pub(crate) fn new(route: Route, connector: Connector, options: &ClientOptions) -> Self {
         Self {
             route,
@@ -36,7 +36,7 @@ impl Servers {
     }
 
     /// A connection outside the pool.
-    pub(crate) fn connect(&self, limits: &Limits<'_>) -> Result<Connection, LockError> {
+    pub(crate) fn connect(&self, limits: &Limits<'_>) -> Result<RedisConnection, LockError> {
         Ok(self.route.connect(&self.connector, limits)?.connection)
     }
 
@@ -46,11 +46,11 @@ impl Servers {
         &self,
         rank: Rank,
         limits: &Limits<'_>,
-        mut talk: impl FnMut(&mut Connection) -> Result<T, LockError>,
+        mut talk: impl FnMut(&mut RedisConnection) -> Result<T, LockError>,
         refusal: impl Fn(&T) -> Option<&str>,
     ) -> Result<T, LockError> {
         let mut slot = self.pool.slot(rank, limits)?;
-        // After a restart of the server the connections that idled are dead: such a one is not worth a failed call.
+        // After a restart of the server the connections that idled are dead: such a one must not cost a failed call.
         let pooled = slot
             .take()
             .and_then(|mut c| (self.route.is_current(&c) && c.connection.is_quiet()).then_some(c));

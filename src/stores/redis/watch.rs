@@ -1,18 +1,27 @@
-//! Hearing of releases through Redis: a channel per lock, which the release script publishes on.
+//! Hears of releases through Redis: a channel per lock, on which the release script publishes. It implements
+//! `backend::release_listener`'s connection.
 
 use crate::backend::limits::Limits;
-use crate::backend::release_listener::Wire;
-use crate::stores::redis::connection::Connection;
+use crate::backend::release_listener::ListenerConnection;
+use crate::stores::redis::connection::RedisConnection;
 use crate::stores::redis::resp::Reply;
 use crate::types::error::LockError;
 
-/// What a lock's channel has more than its key. The release script says the same.
-pub(crate) const CHANNEL: &str = ":freed";
+/// The name of a lock's channel is its key with this behind it. The release script has the same text.
+pub(crate) const CHANNEL_SUFFIX: &str = ":freed";
 
 /// A connection in subscriber mode: it hears messages and may subscribe, nothing else.
-pub(crate) struct Subscription(pub(crate) Connection);
+pub(crate) struct RedisListener {
+    connection: RedisConnection,
+}
 
-impl Wire for Subscription {
+impl RedisListener {
+    pub(crate) fn new(connection: RedisConnection) -> Self {
+        Self { connection }
+    }
+}
+
+impl ListenerConnection for RedisListener {
     /// The server confirms each subscription with a message of its own.
     fn update(
         &mut self,
@@ -29,12 +38,12 @@ impl Wire for Subscription {
             )
             .collect();
         let commands: Vec<&[&[u8]]> = commands.iter().map(<[_; 2]>::as_slice).collect();
-        self.0.send(&commands, limits)?;
+        self.connection.send(&commands, limits)?;
         Ok(Vec::new())
     }
 
-    fn hear(&mut self, limits: &Limits<'_>) -> Result<Vec<String>, LockError> {
-        match self.0.receive(limits)? {
+    fn next_released(&mut self, limits: &Limits<'_>) -> Result<Vec<String>, LockError> {
+        match self.connection.receive(limits)? {
             Reply::Array(items) => Ok(match &items[..] {
                 [Reply::Bulk(kind), Reply::Bulk(name), ..]
                     if kind == b"subscribe" || kind == b"message" =>
@@ -51,8 +60,8 @@ impl Wire for Subscription {
         }
     }
 
-    fn ask(&mut self, limits: &Limits<'_>) -> Result<Option<Vec<String>>, LockError> {
-        self.0.send(&[&[b"PING"]], limits)?;
+    fn probe(&mut self, limits: &Limits<'_>) -> Result<Option<Vec<String>>, LockError> {
+        self.connection.send(&[&[b"PING"]], limits)?;
         Ok(None)
     }
 }

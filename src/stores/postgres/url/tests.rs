@@ -11,21 +11,21 @@ fn tcp(host: &str, port: u16) -> Endpoint {
 
 #[test]
 fn urls_are_read() {
-    let dsn = Dsn::parse("postgres://app:p%40s@s@h1:6001,[::1]:6002,h3/locks?application_name=x&connect_timeout=3&target_session_attrs=primary&sslmode=disable").expect("a URL");
+    let url = PostgresUrl::parse("postgres://app:p%40s@s@h1:6001,[::1]:6002,h3/locks?application_name=x&connect_timeout=3&target_session_attrs=primary&sslmode=disable").expect("a URL");
     assert_eq!(
-        dsn.hosts,
+        url.hosts,
         [tcp("h1", 6001), tcp("::1", 6002), tcp("h3", 5432)]
     );
     assert_eq!(
-        (dsn.user.as_str(), dsn.password.as_deref()),
+        (url.user.as_str(), url.password.as_deref()),
         ("app", Some("p@s@s"))
     );
     assert_eq!(
-        (dsn.database.as_str(), dsn.application.as_str()),
+        (url.database.as_str(), url.application.as_str()),
         ("locks", "x")
     );
-    assert_eq!(dsn.connect_timeout, Some(Duration::from_secs(3)));
-    assert!(dsn.writable_only && dsn.ssl == SslMode::Disable);
+    assert_eq!(url.connect_timeout, Some(Duration::from_secs(3)));
+    assert!(url.writable_only && url.ssl == SslMode::Disable);
 }
 
 #[test]
@@ -36,9 +36,9 @@ fn unix_sockets_are_directories() {
         "host=/run/pg port=6000 user=app dbname=db",
         "host = '/run/pg' port=6000 user='a\\pp' dbname = db ",
     ] {
-        let dsn = Dsn::parse(text).expect("a DSN");
-        assert_eq!(dsn.hosts, [Endpoint::Unix("/run/pg/.s.PGSQL.6000".into())]);
-        assert_eq!((dsn.user.as_str(), dsn.database.as_str()), ("app", "db"));
+        let url = PostgresUrl::parse(text).expect("a DSN");
+        assert_eq!(url.hosts, [Endpoint::Unix("/run/pg/.s.PGSQL.6000".into())]);
+        assert_eq!((url.user.as_str(), url.database.as_str()), ("app", "db"));
     }
 }
 
@@ -79,7 +79,7 @@ fn what_is_wrong_is_named_and_secrets_are_not() {
         ("mysql://app:hunter2@h/db", "not a Postgres URL"),
         ("postgres://app:a?hunter=2@h/db", "%3F"),
     ] {
-        let error = Dsn::parse(text).expect_err(text);
+        let error = PostgresUrl::parse(text).expect_err(text);
         assert_eq!(error.code(), crate::ErrorCode::InvalidArgument);
         assert!(error.message().contains(said), "{text}: {error}");
         assert!(!error.to_string().contains("hunter"), "{error}");
@@ -114,6 +114,9 @@ fn a_client_takes_urls_and_keywords() {
 #[test]
 fn every_option_that_the_error_lists_is_taken() {
     for name in OPTIONS {
-        assert!(Raw::default().set(name, "1".to_owned()).is_ok(), "{name}");
+        assert!(
+            RawOptions::default().set(name, "1".to_owned()).is_ok(),
+            "{name}"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! A connection: how it is opened and how it waits.
+//! One connection: how it is opened and how it waits while the file is busy. It uses `files`, `setup` and `fork`.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::files::{self, FileId};
 use super::fork::OpenConnection;
 use super::setup;
 use super::sql;
-use super::url::{Target, beside};
+use super::url::{SqliteUrl, beside};
 use crate::backend::limits::Limits;
 use crate::runtime::cancel::CancelToken;
 use crate::runtime::process::Owner;
@@ -20,96 +20,108 @@ use crate::runtime::sync::Mutex;
 use crate::types::error::LockError;
 use crate::types::random::random_bits;
 
-/// The longest pause of a waiter. It does not grow with the wait: whoever waits longest must not look least often, which is
-/// how SQLite's own busy timeout starves every second process.
-const PAUSE: Duration = Duration::from_millis(2);
-/// How many steps of its machine SQLite makes between two looks at the deadline.
-const STEPS: std::ffi::c_int = 2000;
+/// The longest pause of a caller that finds the file busy. It does not grow with the wait: the caller that waits longest must not
+/// try least often, which is how SQLite's own busy timeout starves every second process.
+const MAX_PAUSE: Duration = Duration::from_millis(2);
+/// After how many steps of its machine SQLite asks whether the call is over.
+const STEPS_PER_CHECK: std::ffi::c_int = 2000;
 
-/// By when, and until whose cancel, the call that uses a connection may wait. SQLite's progress handler looks here.
+/// How long the call that uses a connection may wait.
+#[derive(Clone, Debug)]
+struct CallBounds {
+    deadline: Instant,
+    cancel: Option<CancelToken>,
+}
+
+impl CallBounds {
+    fn is_over(&self) -> bool {
+        Instant::now() >= self.deadline
+            || self.cancel.as_ref().is_some_and(CancelToken::is_cancelled)
+    }
+}
+
+/// The bounds of the call under way, if there is one. SQLite's progress handler looks here.
 #[derive(Debug, Default)]
-struct Patience(Mutex<Option<(Instant, Option<CancelToken>)>>);
+struct CurrentCall {
+    bounds: Mutex<Option<CallBounds>>,
+}
 
-impl Patience {
+impl CurrentCall {
     fn begin(&self, limits: &Limits<'_>) {
-        *self.0.lock() = Some((limits.deadline(), limits.token().cloned()));
+        *self.bounds.lock() = Some(CallBounds {
+            deadline: limits.deadline(),
+            cancel: limits.token().cloned(),
+        });
     }
 
     fn end(&self) {
-        *self.0.lock() = None;
+        *self.bounds.lock() = None;
     }
 
-    /// Pauses for a short random time; false if there is none left. The first pauses are shorter.
-    fn wait(&self, tries: i32) -> bool {
-        let Some((deadline, cancel)) = self.0.lock().clone() else {
+    /// Pauses for a short random time; false if the call has no time left. The first pauses are shorter.
+    fn pause(&self, tries: i32) -> bool {
+        let Some(bounds) = self.bounds.lock().clone() else {
             return false;
         };
-        let now = Instant::now();
-        let cancel = cancel.unwrap_or_default();
-        if now >= deadline || cancel.is_cancelled() {
+        if bounds.is_over() {
             return false;
         }
-        let most = if tries < 2 { PAUSE / 8 } else { PAUSE };
-        let pause = most.mul_f64(random_bits() as f64 / u64::MAX as f64);
-        cancel.sleep_until(Some(deadline.min(now + pause)));
+        let longest = if tries < 2 { MAX_PAUSE / 8 } else { MAX_PAUSE };
+        let pause = longest.mul_f64(random_bits() as f64 / u64::MAX as f64);
+        let cancel = bounds.cancel.unwrap_or_default();
+        cancel.sleep_until(Some(bounds.deadline.min(Instant::now() + pause)));
         !cancel.is_cancelled()
     }
 
     fn is_over(&self) -> bool {
-        match &*self.0.lock() {
-            Some((deadline, cancel)) => {
-                Instant::now() >= *deadline
-                    || cancel.as_ref().is_some_and(CancelToken::is_cancelled)
-            }
-            None => false,
-        }
+        self.bounds.lock().as_ref().is_some_and(CallBounds::is_over)
     }
 }
 
 /// An open, checked connection. Never closed in a forked child.
-pub(super) struct Handle {
+pub(super) struct SqliteConnection {
     pub(super) sqlite: Connection,
-    patience: Arc<Patience>,
+    call: Arc<CurrentCall>,
     file: FileId,
     /// Dropped last, after SQLite has closed the connection.
     _counted: OpenConnection,
 }
 
-impl Handle {
-    /// Opens the database that `target` names, and makes it, its log and its tables where they are missing.
+impl SqliteConnection {
+    /// Opens the database that `url` names, and makes it, its log and its tables where they are missing.
     pub(super) fn open(
         owner: Owner,
-        target: &Target,
+        url: &SqliteUrl,
         limits: &Limits<'_>,
     ) -> Result<Self, Failure> {
         let counted = OpenConnection::count(owner)?;
-        let patience = Arc::new(Patience::default());
-        patience.begin(limits);
-        // Where this fails, SQLite fails too, and knows the words for it.
-        let path = files::real_path(&target.path).unwrap_or_else(|_| target.path.clone());
+        let call = Arc::new(CurrentCall::default());
+        call.begin(limits);
+        // Where this fails, SQLite fails too, and its error says more.
+        let path = files::real_path(&url.path).unwrap_or_else(|_| url.path.clone());
         refuse_pipes(&path)?;
-        let _ = files::create(&counted, &path, target.mode);
+        let _ = files::create(&counted, &path, url.mode);
         let before = FileId::of(&path).ok();
         // Not SQLITE_OPEN_CREATE: its mode would be the umask's.
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let mut sqlite = Connection::open_with_flags(&path, flags)?;
         // Every statement that may find the file busy is repeated by `when_free`.
         sqlite.busy_timeout(Duration::ZERO)?;
-        let bounds = Arc::clone(&patience);
+        let bounds = Arc::clone(&call);
         sqlite
-            .progress_handler(STEPS, Some(move || bounds.is_over()))
+            .progress_handler(STEPS_PER_CHECK, Some(move || bounds.is_over()))
             .into_result()?;
         // The last one to close would write the whole log back and delete it, and nothing bounds the time of a close.
         sqlite.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
-        when_free(&patience, || setup::prepare(&sqlite))?;
+        when_free(&call, || setup::prepare(&sqlite))?;
         // By the name that every call looks at. A file that was put there in the meantime is not the one that was opened.
-        let file = FileId::of(&target.path).map_err(vanished)?;
+        let file = FileId::of(&url.path).map_err(vanished)?;
         if before != Some(file) {
             return Err(vanished(std::io::ErrorKind::NotFound.into()).into());
         }
         Ok(Self {
             sqlite,
-            patience,
+            call,
             file,
             _counted: counted,
         })
@@ -121,12 +133,12 @@ impl Handle {
 
     /// Begins a call.
     pub(super) fn begin_call(&self, limits: &Limits<'_>) {
-        self.patience.begin(limits);
+        self.call.begin(limits);
     }
 
     /// Ends it.
     pub(super) fn end_call(&self) {
-        self.patience.end();
+        self.call.end();
     }
 
     /// Takes the right to write, waiting for it.
@@ -142,18 +154,18 @@ impl Handle {
         &self,
         work: impl FnMut() -> Result<T, Failure>,
     ) -> Result<T, Failure> {
-        when_free(&self.patience, work)
+        when_free(&self.call, work)
     }
 }
 
 fn when_free<T>(
-    patience: &Patience,
+    call: &CurrentCall,
     mut work: impl FnMut() -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     let mut tries = 0;
     loop {
         match work() {
-            Err(e) if e.is_busy() && patience.wait(tries) => tries = tries.saturating_add(1),
+            Err(e) if e.is_busy() && call.pause(tries) => tries = tries.saturating_add(1),
             done => return done,
         }
     }

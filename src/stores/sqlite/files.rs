@@ -1,4 +1,4 @@
-//! The files of the store: their real path, how the first one is made, who may open them.
+//! The files of the store: their real path, how the first one is made, which users may open them.
 
 use std::fs::{OpenOptions, Permissions};
 use std::io;
@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use nix::libc;
 
 use super::fork::OpenConnection;
-use super::url::{Target, beside};
+use super::url::{SqliteUrl, beside};
 use crate::runtime::sync::Mutex;
 
 /// As many links as the kernel follows.
@@ -85,8 +85,8 @@ pub(super) fn create(_: &OpenConnection, path: &Path, mode: u32) -> io::Result<(
 }
 
 /// What an operator should know about the files themselves.
-pub(super) fn warnings(target: &Target) -> Vec<String> {
-    let Ok(real) = real_path(&target.path) else {
+pub(super) fn warnings(url: &SqliteUrl) -> Vec<String> {
+    let Ok(real) = real_path(&url.path) else {
         return Vec::new();
     };
     let mut found = Vec::new();
@@ -98,7 +98,7 @@ pub(super) fn warnings(target: &Target) -> Vec<String> {
                 "" => "the file itself",
                 other => other,
             };
-            (mode & !target.mode != 0).then(|| format!("{name} {mode:04o}"))
+            (mode & !url.mode != 0).then(|| format!("{name} {mode:04o}"))
         })
         .collect();
     if !wider.is_empty() {
@@ -106,7 +106,7 @@ pub(super) fn warnings(target: &Target) -> Vec<String> {
             "more users than asked for may open the lock file ({}; asked for: {:04o}): a reader sees the names of locks and can stop \
              all writers; change the mode of the file and of -wal and -shm beside it, or allow it with ?mode= in the URL",
             wider.join(", "),
-            target.mode
+            url.mode
         ));
     }
     if std::fs::metadata(&real).is_ok_and(|meta| meta.nlink() > 1) {

@@ -1,13 +1,13 @@
-//! How a verb meets the file: one connection, one transaction, one look at the clock.
+//! How a verb uses the file: one connection, one transaction, one look at the clock. It uses `session`, `sql` and `lease_end`.
 
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension};
 
-use super::SqliteBackend;
-use super::connection::Handle;
+use super::connection::SqliteConnection;
 use super::error::{self, Failure};
 use super::lease_end::Now;
 use super::sql::{self, Live, Stored};
+use super::verbs::SqliteVerbs;
 use crate::backend::call::Call;
 use crate::backend::limits::Limits;
 use crate::backend::pool::Rank;
@@ -31,26 +31,26 @@ impl Boot {
     }
 }
 
-impl SqliteBackend {
+impl SqliteVerbs {
     /// Runs `work` on a connection of its own.
     pub(super) fn with_connection<T>(
         &self,
         rank: Rank,
         limits: &Limits<'_>,
-        work: impl FnOnce(&Handle) -> Result<T, Failure>,
+        work: impl FnOnce(&SqliteConnection) -> Result<T, Failure>,
     ) -> Result<T, LockError> {
-        let mut slot = self.pool.slot(rank, limits)?;
-        let handle = self
-            .pool
+        let mut slot = self.sessions.slot(rank, limits)?;
+        let connection = self
+            .sessions
             .take(&mut slot, limits)
             .map_err(|e| e.into_error(limits))?;
-        let result = work(&handle);
+        let result = work(&connection);
         let spared = result
             .as_ref()
             .err()
             .is_none_or(Failure::spares_the_connection);
-        if spared && handle.sqlite.is_autocommit() {
-            self.pool.put(&mut slot, handle);
+        if spared && connection.sqlite.is_autocommit() {
+            self.sessions.put(&mut slot, connection);
         }
         result.map_err(|e| e.into_error(limits))
     }
@@ -62,10 +62,10 @@ impl SqliteBackend {
         call: &Call<'_>,
         work: impl FnOnce(&Connection, &Now<'_>) -> Result<T, Failure>,
     ) -> Result<T, LockError> {
-        let limits = Limits::enter(self.owner, self.timeout, call)?;
-        self.with_connection(rank, &limits, |handle| {
-            handle.begin()?;
-            let sqlite = &handle.sqlite;
+        let limits = Limits::enter(self.owner, self.operation_timeout, call)?;
+        self.with_connection(rank, &limits, |connection| {
+            connection.begin()?;
+            let sqlite = &connection.sqlite;
             let done = limits
                 .left()
                 .map_err(Failure::from)
@@ -99,9 +99,9 @@ impl SqliteBackend {
         argument: &str,
         call: &Call<'_>,
     ) -> Result<Option<Live>, LockError> {
-        let limits = Limits::enter(self.owner, self.timeout, call)?;
-        self.with_connection(Rank::Ordinary, &limits, |handle| {
-            handle.when_free(|| self.find_one(&handle.sqlite, statement, argument, None))
+        let limits = Limits::enter(self.owner, self.operation_timeout, call)?;
+        self.with_connection(Rank::Ordinary, &limits, |connection| {
+            connection.when_free(|| self.find_one(&connection.sqlite, statement, argument, None))
         })
         .map(|found| found.and_then(Stored::live))
     }
@@ -145,7 +145,7 @@ impl SqliteBackend {
         })
     }
 
-    /// An id is stored once. A dead lock that has it makes room.
+    /// An id is stored once. A dead lock that has it is removed.
     pub(super) fn free_id(
         &self,
         sqlite: &Connection,

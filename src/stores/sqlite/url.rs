@@ -1,4 +1,4 @@
-//! `sqlite:PATH`: which file a URL names, and the mode of new ones.
+//! Reads `sqlite:PATH`: which file a URL names, and the mode of new files. It uses `net::uri`.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -12,31 +12,33 @@ const DEFAULT_MODE: u32 = 0o600;
 
 /// What a URL says.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Target {
+pub(super) struct SqliteUrl {
     /// Absolute; its last part may be a symbolic link.
     pub(super) path: PathBuf,
     /// The permissions of a file that is made.
     pub(super) mode: u32,
 }
 
-/// The file a URL names. No I/O but asking for the working directory.
-///
-/// `sqlite:locks.db`, `sqlite:/var/lib/locks.db` and `sqlite:///var/lib/locks.db`; `%20` and its like are decoded. The one
-/// option is `?mode=0660`.
-pub(super) fn parse(url: &str) -> Result<Target, LockError> {
-    let (file, options) = match url.split_once('?') {
-        Some((file, options)) => (file, Some(options)),
-        None => (url, None),
-    };
-    if url.contains('#') {
-        return Err(LockError::invalid(
-            "a sqlite: URL has no fragment; write a # in the file's name as %23",
-        ));
+impl SqliteUrl {
+    /// The file a URL names. No I/O but asking for the working directory.
+    ///
+    /// `sqlite:locks.db`, `sqlite:/var/lib/locks.db` and `sqlite:///var/lib/locks.db`; `%20` and its like are decoded. The one
+    /// option is `?mode=0660`.
+    pub(super) fn parse(url: &str) -> Result<Self, LockError> {
+        let (file, options) = match url.split_once('?') {
+            Some((file, options)) => (file, Some(options)),
+            None => (url, None),
+        };
+        if url.contains('#') {
+            return Err(LockError::invalid(
+                "a sqlite: URL has no fragment; write a # in the file's name as %23",
+            ));
+        }
+        Ok(Self {
+            mode: options.map_or(Ok(DEFAULT_MODE), mode)?,
+            path: path(file)?,
+        })
     }
-    Ok(Target {
-        mode: options.map_or(Ok(DEFAULT_MODE), mode)?,
-        path: path(file)?,
-    })
 }
 
 fn mode(query: &str) -> Result<u32, LockError> {
@@ -132,7 +134,7 @@ mod tests {
             ("sqlite:/a@b:c/d", "/a@b:c/d"),
         ] {
             assert_eq!(
-                parse(url).ok().map(|t| t.path),
+                SqliteUrl::parse(url).ok().map(|t| t.path),
                 Some(PathBuf::from(file)),
                 "{url}"
             );
@@ -142,7 +144,7 @@ mod tests {
             "sqlite:file:locks.db?".trim_end_matches('?'),
         ] {
             assert!(
-                parse(relative).is_ok_and(|t| t.path.is_absolute()),
+                SqliteUrl::parse(relative).is_ok_and(|t| t.path.is_absolute()),
                 "{relative}"
             );
         }
@@ -158,7 +160,11 @@ mod tests {
             ("sqlite:///a?mode=0666", 0o666),
         ] {
             let path = PathBuf::from("/a");
-            assert_eq!(parse(url).ok(), Some(Target { path, mode }), "{url}");
+            assert_eq!(
+                SqliteUrl::parse(url).ok(),
+                Some(SqliteUrl { path, mode }),
+                "{url}"
+            );
         }
     }
 
@@ -205,7 +211,7 @@ mod tests {
             "sqlite:/a/",
         ] {
             assert_eq!(
-                parse(url).map_err(|e| e.code()),
+                SqliteUrl::parse(url).map_err(|e| e.code()),
                 Err(crate::ErrorCode::InvalidArgument),
                 "{url:?}"
             );

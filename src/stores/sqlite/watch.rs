@@ -1,5 +1,5 @@
-//! Noticing releases by other processes: a thread looks at the log file's size and time, often at first and ever less often,
-//! for as long as somebody waits. Whoever waits in this process is called directly and does not need it.
+//! Notices releases by other processes: a thread looks at the size and time of SQLite's write-ahead log, often at first and ever
+//! less often, for as long as there is a waiter. Waiters of this process are called directly and do not need it.
 //!
 //! `stat` is enough, and all that is allowed: opening and closing the file would drop SQLite's own locks on it.
 
@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 
 use super::files::real_path;
 use super::url::beside;
-use crate::backend::Watch;
+use crate::backend::{Freed, Watch};
 use crate::runtime::cancel::{CancelToken, deadline_after};
 use crate::runtime::process::Owner;
 use crate::runtime::sync::Mutex;
@@ -19,49 +19,68 @@ use crate::runtime::threads;
 use crate::runtime::workers::guarded;
 use crate::types::random::random_bits;
 
-/// How soon it looks again after a change.
-const SHORTEST: Duration = Duration::from_millis(1);
+/// How soon the poller looks again after a change.
+const MIN_PAUSE: Duration = Duration::from_millis(1);
 /// How seldom it looks when nothing happens.
-const LONGEST: Duration = Duration::from_millis(20);
+const MAX_PAUSE: Duration = Duration::from_millis(20);
 /// Two commits within one tick of the kernel's clock may leave the same time: a change this young is looked at twice.
-const TICK: Duration = Duration::from_millis(10);
+const CLOCK_TICK: Duration = Duration::from_millis(10);
 
-pub(super) type Freed = Arc<dyn Fn() + Send + Sync>;
+/// Looks for changes of the log of one store.
+pub(super) struct WalPoller {
+    shared: Arc<PollerShared>,
+}
 
-/// The eye of one backend.
-pub(super) struct Eye(Arc<Shared>);
-
-struct Shared {
+struct PollerShared {
     owner: Owner,
     file: PathBuf,
-    state: Mutex<State>,
+    state: Mutex<PollerState>,
 }
 
 #[derive(Default)]
-struct State {
+struct PollerState {
     watchers: HashMap<u64, Freed>,
     last_id: u64,
     running: bool,
 }
 
-impl Eye {
+/// What a commit changes in the log. All zero without a log.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct WalMark {
+    inode: u64,
+    seconds: i64,
+    nanoseconds: i64,
+    size: u64,
+}
+
+/// One look at the log.
+#[derive(Default)]
+struct WalLook {
+    mark: WalMark,
+    /// Whether the last change is so young that another one may have left the same mark.
+    is_young: bool,
+}
+
+impl WalPoller {
     pub(super) fn new(owner: Owner, file: &Path) -> Self {
-        Self(Arc::new(Shared {
-            owner,
-            file: file.to_owned(),
-            state: Mutex::default(),
-        }))
+        Self {
+            shared: Arc::new(PollerShared {
+                owner,
+                file: file.to_owned(),
+                state: Mutex::default(),
+            }),
+        }
     }
 
-    /// Has `freed` called after every change of the file.
+    /// Calls `freed` after every change of the file, until the watch is dropped.
     pub(super) fn watch(&self, freed: Freed) -> Option<Watch> {
-        if !self.0.owner.is_this_process() {
+        if !self.shared.owner.is_this_process() {
             return None;
         }
-        let mut state = self.0.state.lock();
+        let mut state = self.shared.state.lock();
         if !state.running {
-            let shared = Arc::clone(&self.0);
-            threads::spawn("syncguard-eye", move || shared.look()).ok()?;
+            let shared = Arc::clone(&self.shared);
+            threads::spawn("syncguard-poll", move || shared.poll()).ok()?;
             state.running = true;
         }
         state.last_id += 1;
@@ -69,26 +88,33 @@ impl Eye {
         state.watchers.insert(id, Arc::clone(&freed));
         drop(state);
         guarded(|| freed());
-        Some(Watch::new(Watcher(Arc::clone(&self.0), id)))
+        Some(Watch::new(FileWatcher {
+            shared: Arc::clone(&self.shared),
+            id,
+        }))
     }
 }
 
-struct Watcher(Arc<Shared>, u64);
+/// Ends a watch when it is dropped.
+struct FileWatcher {
+    shared: Arc<PollerShared>,
+    id: u64,
+}
 
-impl Drop for Watcher {
+impl Drop for FileWatcher {
     fn drop(&mut self) {
-        if self.0.owner.is_this_process() {
-            self.0.state.lock().watchers.remove(&self.1);
+        if self.shared.owner.is_this_process() {
+            self.shared.state.lock().watchers.remove(&self.id);
         }
     }
 }
 
-impl Shared {
-    fn look(&self) {
+impl PollerShared {
+    fn poll(&self) {
         let mut seen = None;
-        let mut pause = SHORTEST;
+        let mut pause = MIN_PAUSE;
         loop {
-            let (mark, young) = self.mark();
+            let WalLook { mark, is_young } = self.look();
             let watchers: Vec<Freed> = {
                 let mut state = self.state.lock();
                 if state.watchers.is_empty() {
@@ -97,15 +123,16 @@ impl Shared {
                 }
                 state.watchers.values().map(Arc::clone).collect()
             };
-            if young || seen != Some(mark) {
+            if is_young || seen != Some(mark) {
                 seen = Some(mark);
-                pause = SHORTEST;
+                pause = MIN_PAUSE;
                 for freed in watchers {
-                    // The caller's own code, where it uses `watch` itself: its panic is not the others' loss.
+                    // It may be a user's own code, through `Backend::watch`: its panic must not keep the others from being
+                    // called.
                     guarded(|| freed());
                 }
             } else {
-                pause = (pause * 5 / 4).min(LONGEST);
+                pause = (pause * 5 / 4).min(MAX_PAUSE);
             }
             // A half to all of it, so that several processes do not look in step.
             let blur = random_bits() % u64::try_from(pause.as_micros() / 2).unwrap_or(1).max(1);
@@ -115,20 +142,24 @@ impl Shared {
         }
     }
 
-    /// What a commit changes, and whether that was only just now.
-    fn mark(&self) -> ((u64, i64, i64, u64), bool) {
+    fn look(&self) -> WalLook {
         // The log lies beside the file itself, not beside a link to it, and a link may be changed.
         let log = real_path(&self.file).map(|file| beside(&file, "-wal"));
         let Ok(meta) = log.and_then(std::fs::metadata) else {
-            return ((0, 0, 0, 0), false);
+            return WalLook::default();
         };
         let age = meta
             .modified()
             .ok()
             .and_then(|at| SystemTime::now().duration_since(at).ok());
-        (
-            (meta.ino(), meta.mtime(), meta.mtime_nsec(), meta.size()),
-            age.is_some_and(|age| age < TICK),
-        )
+        WalLook {
+            mark: WalMark {
+                inode: meta.ino(),
+                seconds: meta.mtime(),
+                nanoseconds: meta.mtime_nsec(),
+                size: meta.size(),
+            },
+            is_young: age.is_some_and(|age| age < CLOCK_TICK),
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! A clock that stands still until the test moves it.
+//! A clock that stands still until the test moves it. It implements `runtime`'s clock.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -14,10 +14,12 @@ use crate::runtime::wake::Wake;
 /// Give it to the client ([`ClientOptions::clock`]) and to the store ([`MemoryBackend::with_clock`](super::MemoryBackend::with_clock)):
 /// then nothing expires before the test says so. Waiting for a lock and operation timeouts stay in real time.
 #[derive(Clone, Default)]
-pub struct ManualClock(Arc<Shared>);
+pub struct ManualClock {
+    shared: Arc<ClockShared>,
+}
 
 #[derive(Default)]
-struct Shared {
+struct ClockShared {
     now: Mutex<Duration>,
     wakers: Mutex<Vec<Weak<dyn Wake>>>,
 }
@@ -28,10 +30,10 @@ impl ManualClock {
         Self::default()
     }
 
-    /// Moves time forward and wakes whoever waits for it.
+    /// Moves time forward and wakes those that wait for it.
     pub fn advance(&self, by: Duration) {
-        *self.0.now.lock() += by;
-        let wakers = self.0.wakers.lock();
+        *self.shared.now.lock() += by;
+        let wakers = self.shared.wakers.lock();
         let alive: Vec<_> = wakers.iter().filter_map(Weak::upgrade).collect();
         drop(wakers);
         for waker in alive {
@@ -41,7 +43,7 @@ impl ManualClock {
 
     /// The time since the clock was made.
     pub fn now(&self) -> Duration {
-        *self.0.now.lock()
+        *self.shared.now.lock()
     }
 }
 
@@ -61,7 +63,7 @@ impl Clock for ManualClock {
     }
 
     fn subscribe(&self, who: Weak<dyn Wake>) {
-        let mut wakers = self.0.wakers.lock();
+        let mut wakers = self.shared.wakers.lock();
         wakers.retain(|w| w.strong_count() > 0);
         wakers.push(who);
     }

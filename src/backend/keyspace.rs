@@ -1,4 +1,4 @@
-//! Where a key is stored: one derivation for all backends, shared with the TypeScript library.
+//! Where a key is stored: one derivation for all stores, shared with the TypeScript library. It uses `types` alone.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -23,7 +23,7 @@ pub struct KeySpace {
 /// Redis: keys of at most 1000 bytes, of which 26 are kept for what is derived.
 const REDIS_LIMIT: usize = 1000;
 const REDIS_RESERVE: usize = 26;
-/// Postgres, and SQLite after it: what fits a B-tree page with room to spare.
+/// Postgres, and SQLite after it: what fits a B-tree page, with some bytes to spare.
 const TABLE_LIMIT: usize = 1700;
 
 impl KeySpace {
@@ -64,7 +64,7 @@ impl KeySpace {
 
     /// The lock's own storage key.
     ///
-    /// Where a long prefix leaves too little room a key is stored under its hash, 22 characters. A key that is itself exactly
+    /// Where a long prefix leaves too few bytes a key is stored under its hash, 22 characters. A key that is itself exactly
     /// that text and the key it is the hash of share one lock: neither is ever held beside the other.
     ///
     /// # Errors
@@ -79,7 +79,7 @@ impl KeySpace {
     /// The fence counter of a lock, from the lock's storage key.
     ///
     /// # Errors
-    /// `InvalidArgument` if the prefix leaves no room.
+    /// `InvalidArgument` if the prefix is too long for any key to fit.
     pub fn fence(&self, lock: &str) -> Result<String, LockError> {
         self.derived("fence:", lock)
     }
@@ -87,7 +87,7 @@ impl KeySpace {
     /// The index entry of a lock id.
     ///
     /// # Errors
-    /// `InvalidArgument` if the prefix leaves no room.
+    /// `InvalidArgument` if the prefix is too long for any key to fit.
     pub fn index(&self, id: &LockId) -> Result<String, LockError> {
         self.derived("id:", id.as_str())
     }
@@ -131,7 +131,7 @@ pub(crate) fn storage_key(
         prefix.len() + 1
     };
     if head + reserve > limit {
-        return Err(no_room());
+        return Err(prefix_too_long());
     }
     // On the path of every call: one allocation of the right size.
     let join = |tail: &str| {
@@ -150,14 +150,14 @@ pub(crate) fn storage_key(
     let digest = Sha256::digest(whole.as_bytes());
     let hashed = join(&URL_SAFE_NO_PAD.encode(&digest[..16]));
     if hashed.len() + reserve > limit {
-        Err(no_room())
+        Err(prefix_too_long())
     } else {
         Ok(hashed)
     }
 }
 
-fn no_room() -> LockError {
-    LockError::invalid("the prefix leaves no room for keys within the store's limit")
+fn prefix_too_long() -> LockError {
+    LockError::invalid("the prefix is so long that no key fits within the store's limit")
 }
 
 fn trim(prefix: &str) -> &str {
@@ -189,7 +189,7 @@ pub(crate) const DEFAULT_FENCE_TABLE: &str = "syncguard_fence_counters";
 /// Postgres cuts identifiers at 63 bytes without a word; a name that long could meet another one.
 const MAX_IDENTIFIER: usize = 63;
 /// The longest name derived from a table's: `idx_<table>_expires` and its like.
-const DERIVED_ROOM: usize = "idx__lock_id".len();
+const DERIVED_BYTES: usize = "idx__lock_id".len();
 
 /// Checked names of the lock and fence tables.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -210,7 +210,7 @@ impl TableNames {
         if let Some(schema) = schema {
             check_identifier("schema", schema, MAX_IDENTIFIER)?;
         }
-        check_identifier("table_name", lock, MAX_IDENTIFIER - DERIVED_ROOM)?;
+        check_identifier("table_name", lock, MAX_IDENTIFIER - DERIVED_BYTES)?;
         check_identifier("fence_table_name", fence, MAX_IDENTIFIER)?;
         if lock.eq_ignore_ascii_case(fence) {
             return Err(LockError::invalid(
@@ -259,7 +259,7 @@ mod vectors {
         v.as_str()
     }
 
-    /// The reference derives fence and index names without our stricter doors: the plain space.
+    /// The reference derives fence and index names without our stricter checks: the plain space.
     fn redis(prefix: &str) -> KeySpace {
         KeySpace {
             prefix: trim(prefix).to_owned(),
@@ -332,7 +332,7 @@ mod vectors {
             "pgConfigTables" => args
                 .iter()
                 .filter_map(opt)
-                .any(|t| t.is_empty() || t.len() > MAX_IDENTIFIER - DERIVED_ROOM),
+                .any(|t| t.is_empty() || t.len() > MAX_IDENTIFIER - DERIVED_BYTES),
             "redisConfigPrefix" => opt(&args[0])
                 .is_some_and(|p| p.contains('\0') || trim(p).rsplit(':').next() == Some("id")),
             _ => false,

@@ -1,5 +1,5 @@
 //! The bounds of one call of this crate's stores: the [`Call`] that the store was given, the deadline that it always has, and
-//! what it waits for.
+//! what it waits for. It uses `types`, `runtime` and `backend::call`.
 
 use std::ops::Deref;
 use std::time::{Duration, Instant};
@@ -84,7 +84,7 @@ impl<'a> Limits<'a> {
         }
     }
 
-    /// The same call, while it talks to `server`, to which it is connected.
+    /// The same call, while it waits for an answer of `server`, to which it is connected.
     pub(crate) fn talking_to<'b>(&self, server: &'b str) -> Limits<'b>
     where
         'a: 'b,

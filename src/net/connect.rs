@@ -1,4 +1,4 @@
-//! Connecting within limits: several addresses beside each other, or a unix socket.
+//! Connects within limits: to several addresses beside each other, or to a unix socket. It uses `descriptor`.
 
 use std::io;
 use std::net::SocketAddr;
@@ -116,7 +116,7 @@ fn finish(socket: &Socket) -> io::Result<()> {
     if let Some(e) = socket.take_error()? {
         return Err(e);
     }
-    // A port of the local range that nobody listens on can, by chance, be connected to itself.
+    // A port of the local range without a listener can, by chance, be connected to itself.
     if socket.peer_addr()?.as_socket() == socket.local_addr()?.as_socket() {
         return Err(io::ErrorKind::ConnectionRefused.into());
     }
@@ -151,7 +151,7 @@ pub(super) fn unix(path: &Path, limits: &Limits<'_>) -> Result<Descriptor, LockE
 }
 
 /// The error of a connection that was not made; `denied` is what a missing right means.
-pub(super) fn failed(whither: &str, denied: ErrorCode, e: io::Error) -> LockError {
+pub(super) fn failed(server: &str, denied: ErrorCode, e: io::Error) -> LockError {
     let code = match e.raw_os_error().map(Errno::from_raw) {
         Some(Errno::EMFILE | Errno::ENFILE | Errno::ENOBUFS | Errno::ENOMEM) => {
             ErrorCode::RateLimited
@@ -160,5 +160,5 @@ pub(super) fn failed(whither: &str, denied: ErrorCode, e: io::Error) -> LockErro
         Some(Errno::EACCES | Errno::EPERM) => denied,
         _ => ErrorCode::ServiceUnavailable,
     };
-    LockError::new(code, format!("cannot connect to {whither}: {e}")).with_source(e)
+    LockError::new(code, format!("cannot connect to {server}: {e}")).with_source(e)
 }

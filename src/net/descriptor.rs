@@ -1,4 +1,4 @@
-//! The descriptor of a connection: single attempts, and the wait between them.
+//! The descriptor of a connection: single attempts, and the wait between them. It uses `runtime` and `backend::limits`.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -106,7 +106,7 @@ impl Descriptor {
             match self.fd.peek(&mut byte) {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) => return e.kind() == io::ErrorKind::WouldBlock,
-                // Bytes nobody asked for, or the end of the stream.
+                // Bytes without a request, or the end of the stream.
                 Ok(_) => return false,
             }
         }
@@ -144,7 +144,7 @@ impl CancelWatch<'_> {
         self.0.as_ref().map(|(fd, _)| fd.as_fd())
     }
 
-    /// Takes a wake-up back. It may be a late one of an earlier call's token: whoever waits looks at its own token again, and
+    /// Takes a wake-up back. It may be a late one of an earlier call's token: a caller that waits looks at its own token again, and
     /// so the descriptor need not be cleared before each wait.
     pub(super) fn settle(&self, polled: &PollFd<'_>) {
         if let Some((fd, _)) = &self.0

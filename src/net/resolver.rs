@@ -1,4 +1,4 @@
-//! Names to addresses, with a deadline.
+//! From names to addresses, with a deadline. It uses `runtime` and `backend::limits`.
 //!
 //! `getaddrinfo` has no timeout and cannot be cancelled. It runs on a few helper threads, and a caller waits for its answer
 //! within its own limits. Callers of the same name share a lookup, so that one hung name costs one helper.
@@ -32,7 +32,7 @@ type Lookup = Box<dyn Fn(&str) -> LookupAnswer + Send + Sync>;
 
 static RESOLVER: PerProcess<Arc<Resolver>> = PerProcess::new();
 
-/// The addresses of `host`, in the system's order of preference. A literal address asks nobody.
+/// The addresses of `host`, in the system's order of preference. A literal address needs no lookup.
 ///
 /// # Errors
 /// `ServiceUnavailable` if the name has none, `NetworkTimeout` at the deadline, `Aborted` if cancelled. Nothing was sent.
@@ -90,7 +90,7 @@ struct ResolverState {
     may_end: bool,
 }
 
-/// One lookup and everybody who waits for it.
+/// One lookup and all callers that wait for it.
 struct PendingLookup {
     host: String,
     state: Mutex<PendingState>,
@@ -153,7 +153,7 @@ impl Resolver {
         self.work.notify_all();
     }
 
-    /// Joins a lookup of the same name or queues a new one, and sees to it that somebody works on it.
+    /// Joins a lookup of the same name or queues a new one, and makes sure that a helper works on it.
     fn enqueue(self: &Arc<Self>, host: &str) -> Result<Arc<PendingLookup>, LockError> {
         let mut state = self.state.lock();
         state.may_end = false;
@@ -202,7 +202,7 @@ impl Resolver {
         Ok(pending)
     }
 
-    /// The last caller takes a lookup that nobody has begun out of the queue: hung helpers do not make it grow.
+    /// The last caller takes a lookup that no helper has begun out of the queue: hung helpers do not make it grow.
     fn leave(&self, pending: &Arc<PendingLookup>) {
         let mut state = self.state.lock();
         let callers = {

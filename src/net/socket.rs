@@ -67,7 +67,7 @@ impl Socket {
                 Ok(())
             }
             Err(e) => {
-                // Whoever goes on in spite of the error must not send a password in clear.
+                // A caller that goes on in spite of the error must not send a password in the clear.
                 self.descriptor.shut();
                 Err(e.nothing_applied())
             }

@@ -71,7 +71,7 @@ fn echo() -> SocketAddr {
     address
 }
 
-/// An address that refuses, as long as what is returned lives: the port is taken and nobody listens.
+/// An address that refuses, as long as what is returned lives: the port is taken and has no listener.
 fn refusing() -> (SocketAddr, socket2::Socket) {
     let socket = socket2::Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
     let free: SocketAddr = (Ipv4Addr::LOCALHOST, 0).into();
@@ -187,7 +187,7 @@ fn a_unix_socket_is_like_any_other() {
     let code = |path: PathBuf| {
         let error = Socket::connect(&Endpoint::Unix(path), &within(AMPLE))
             .err()
-            .expect("nobody");
+            .expect("no peer");
         assert!(!error.may_have_applied());
         error.code()
     };

@@ -17,7 +17,7 @@ fn within(timeout: Duration) -> Limits<'static> {
 fn queued<C>(pool: &Pool<C>, rank: Rank, n: usize) {
     let deadline = Instant::now() + AMPLE;
     while pool.state.lock().queue(rank).len() != n {
-        assert!(Instant::now() < deadline, "nobody waits");
+        assert!(Instant::now() < deadline, "there is no waiter");
         thread::sleep(Duration::from_millis(1));
     }
 }
@@ -173,13 +173,13 @@ fn nothing_is_lost_in_a_crowd() {
                 for round in 0..400 {
                     let token = CancelToken::new();
                     // A third waits patiently, a third runs out of time, a third is cancelled.
-                    let patience = match (i + round) % 3 {
+                    let time_limit = match (i + round) % 3 {
                         1 => Duration::from_micros(50 + i * 7),
                         _ => AMPLE,
                     };
                     let Ok(limits) = Limits::enter(
                         Owner::current(),
-                        patience,
+                        time_limit,
                         &Call::new().cancelled_by(&token),
                     ) else {
                         continue;

@@ -50,7 +50,7 @@ impl Gate {
     fn wait_for(&self, lookups: usize) {
         let deadline = Instant::now() + AMPLE;
         while self.lookups.load(Ordering::SeqCst) < lookups {
-            assert!(Instant::now() < deadline, "nobody looks it up");
+            assert!(Instant::now() < deadline, "it is not looked up");
             thread::sleep(Duration::from_millis(1));
         }
     }

@@ -1,4 +1,4 @@
-//! TLS for a socket: which certificates are accepted, and the session itself.
+//! TLS for a socket: which certificates are accepted, and the session itself. It uses `net::descriptor`.
 
 mod binding;
 mod der;
@@ -30,7 +30,7 @@ pub(crate) enum Verify {
     Full,
     /// A trusted issuer; any name.
     Authority,
-    /// Nothing. Whoever sits in between can read and change everything.
+    /// Nothing. A third party in between can read and change everything.
     Nothing,
 }
 
@@ -225,7 +225,7 @@ impl TlsSession {
             "connection broke"
         };
         if let Err(e) = self.0.process_new_packets() {
-            // The alert tells the peer why. Nobody waits for it.
+            // The alert tells the peer why. Its end is not waited for.
             let _ = self.0.write_tls(&mut TlsTransport(descriptor));
             return Err(verify::explain(&e, phase).with_source(e));
         }

@@ -81,7 +81,7 @@ impl ServerCertVerifier for Lenient {
 
 /// A failure of TLS as one of ours.
 ///
-/// A certificate that is refused is `AuthFailed`, ours or the server's: somebody has to change something, and trying again
+/// A certificate that is refused is `AuthFailed`, ours or the server's: a person has to change something, and trying again
 /// does not help. Everything else is `ServiceUnavailable`.
 pub(super) fn explain(e: &Error, phase: &str) -> LockError {
     let (code, why) = match e {

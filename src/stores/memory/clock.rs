@@ -62,10 +62,10 @@ impl Clock for ManualClock {
         None
     }
 
-    fn subscribe(&self, who: Weak<dyn Wake>) {
+    fn subscribe(&self, waker: Weak<dyn Wake>) {
         let mut wakers = self.shared.wakers.lock();
         wakers.retain(|w| w.strong_count() > 0);
-        wakers.push(who);
+        wakers.push(waker);
     }
 }
 

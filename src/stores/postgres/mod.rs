@@ -77,8 +77,8 @@ impl PostgresBackend {
         })
     }
 
-    /// The SQL that [`setup_schema`](Backend::setup_schema) would run on an empty database, for people who read and run such
-    /// things themselves: one transaction that creates the tables and functions with the names in `options`, in their schema
+    /// The SQL that [`setup_schema`](Backend::setup_schema) would run on an empty database, to be read and run by
+    /// hand: one transaction that creates the tables and functions with the names in `options`, in their schema
     /// (created too) or in `public`. It fails if they are there. [`check`](Backend::check) then says whether all is well.
     ///
     /// # Errors

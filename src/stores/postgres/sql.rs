@@ -68,7 +68,7 @@ pub(crate) struct Sql {
     pub(crate) purge: String,
     /// Listens for releases.
     pub(crate) listen: String,
-    /// Says that somebody waits for a storage key; answers what a notification of it says.
+    /// Says that a storage key has a waiter; answers what a notification of it says.
     pub(crate) watch: String,
     pub(crate) unwatch: String,
     /// Creates the lock table with its unique index, and the fence table.
@@ -268,9 +268,9 @@ impl Sql {
     }
 }
 
-/// Removes expired locks by the expiry index. Rows that anybody has locked are passed over. No advisory lock is needed: who
-/// acquires a key locks its row too, and finds it gone or not ours to remove. The condition stands twice because a row may
-/// change hands between the look and the lock.
+/// Removes expired locks by the expiry index. Rows that another session has locked are passed over. No advisory lock is needed: an
+/// acquire locks the row of its key too. The condition stands twice because the row may be granted again between the look and
+/// the lock.
 fn purge(locks: &str) -> String {
     format!(
         "WITH cutoff(ms) AS MATERIALIZED (SELECT {NOW_MS} OPERATOR(pg_catalog.-) $1), \
@@ -293,7 +293,7 @@ fn channel(schema: &str, names: &TableNames) -> String {
     format!("syncguard_{hex}")
 }
 
-/// Takes or gives back the sign that somebody waits for a key. Its numbers are those of the release function.
+/// Takes or gives back the sign that a key has a waiter. Its numbers are those of the release function.
 fn waiting(verb: &str, channel: &str) -> String {
     format!(
         "pg_catalog.pg_advisory_{verb}_shared(pg_catalog.hashtext('{channel}'), pg_catalog.hashtext($1))"

@@ -254,7 +254,7 @@ impl Startup<'_> {
                     let value = body.value().map_err(|_| garbled())?;
                     if name == "client_encoding" && value != "UTF8" {
                         return Err(LockError::invalid(
-                            "the server or pooler does not talk UTF8 with us",
+                            "the server or pooler does not use UTF8 on this connection",
                         ));
                     }
                 }

@@ -48,7 +48,7 @@ pub(crate) struct PostgresUrl {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
 pub(crate) enum SslMode {
     Disable,
-    /// Encrypted if the server can; says nothing about who the server is.
+    /// Encrypted if the server can; says nothing about which server it is.
     Prefer,
     Require,
     VerifyCa,

@@ -348,7 +348,7 @@ impl LoginStep {
                     "Redis refused the user name or password",
                 ))
             }
-            // The name is for people who look at CLIENT LIST; a user without the right to it, or a server that does
+            // The name is for readers of CLIENT LIST; a user without the right to it, or a server that does
             // not know it, works as well.
             Self::Name | Self::Time
                 if line.starts_with("NOPERM") || refused.code() == ErrorCode::Internal =>

@@ -1,4 +1,4 @@
-//! What the server's error replies mean.
+//! What the server's error replies mean. It uses `types` alone.
 //!
 //! A reply may quote the arguments of a command, and with them keys and lock ids: nothing of it is repeated but its code
 //! and, where a right is missing, the name of a command.
@@ -207,7 +207,7 @@ fn generic(code: &str, rest: &str) -> (ErrorCode, String) {
 /// The error for something that is not a reply, or not the one that was asked for.
 pub(crate) fn malformed(what: Malformed) -> LockError {
     LockError::internal(format!(
-        "the server does not talk like Redis: {}; is the port another service's?",
+        "the server does not answer like Redis: {}; is the port another service's?",
         what.reason
     ))
 }

@@ -22,7 +22,7 @@ use self::connection::{Connector, Demand};
 use self::route::Route;
 use self::sentinel::Sentinels;
 use self::session::RedisSessions;
-use self::url::{Login, RedisUrl, Target};
+use self::url::{Login, RedisTarget, RedisUrl};
 use self::verbs::RedisVerbs;
 use self::watch::{CHANNEL_SUFFIX, RedisListener};
 use crate::backend::call::Call;
@@ -96,8 +96,8 @@ impl RedisBackend {
             }),
         };
         let (route, demand) = match url.target {
-            Target::One(endpoint) => (Route::Fixed(endpoint), Demand::Anything),
-            Target::Sentinel {
+            RedisTarget::One(endpoint) => (Route::Fixed(endpoint), Demand::Anything),
+            RedisTarget::Sentinel {
                 sentinels,
                 master,
                 login,
@@ -106,7 +106,7 @@ impl RedisBackend {
                 let sentinels = Sentinels::new(sentinels, master, connector);
                 (Route::Sentinel(sentinels), Demand::Primary)
             }
-            Target::Cluster(seeds) => {
+            RedisTarget::Cluster(seeds) => {
                 let cluster = Cluster::new(seeds, space.prefix())?;
                 (Route::Cluster(cluster), Demand::ClusterNode)
             }

@@ -46,7 +46,7 @@ impl RedisSessions {
         &self,
         rank: Rank,
         limits: &Limits<'_>,
-        mut talk: impl FnMut(&mut RedisConnection) -> Result<T, LockError>,
+        mut send: impl FnMut(&mut RedisConnection) -> Result<T, LockError>,
         refusal: impl Fn(&T) -> Option<&str>,
     ) -> Result<T, LockError> {
         let mut slot = self.pool.slot(rank, limits)?;
@@ -62,7 +62,7 @@ impl RedisSessions {
         };
         for _ in 0..MAX_HOPS {
             let since = self.route.watch();
-            let answer = talk(&mut routed.connection)
+            let answer = send(&mut routed.connection)
                 .inspect_err(|e| self.route.failed(routed.generation(), since, e))?;
             if let Some(line) = refusal(&answer) {
                 if let Some(redirect) = self.route.redirect(line, &routed)? {

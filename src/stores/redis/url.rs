@@ -1,4 +1,5 @@
-//! Redis URLs: `redis://`, `rediss://`, `redis+unix://`, and those of Sentinel and Cluster. No message repeats any part of a URL but the name of an option.
+//! Reads Redis URLs: `redis://`, `rediss://`, `redis+unix://`, and those of Sentinel and Cluster. It uses `net::uri`. No message
+//! repeats any part of a URL but the name of an option.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -10,10 +11,10 @@ use crate::types::error::LockError;
 const DEFAULT_PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;
 const SENTINEL_OPTIONS: &[&str] = &["sentinel_user", "sentinel_password"];
-/// The system's room for a socket's path, its closing NUL included.
+/// The longest path of a socket that the system takes, its closing NUL included.
 const MAX_SOCKET_PATH: usize = if cfg!(target_os = "macos") { 104 } else { 108 };
 
-/// Who logs in, and to which database.
+/// The user, password and database of a login.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(crate) struct Login {
     pub(crate) user: Option<String>,
@@ -23,19 +24,19 @@ pub(crate) struct Login {
 
 /// What a URL says.
 pub(crate) struct RedisUrl {
-    pub(crate) target: Target,
+    pub(crate) target: RedisTarget,
     pub(crate) login: Login,
     pub(crate) tls: bool,
 }
 
 /// What the hosts of a URL are.
-pub(crate) enum Target {
+pub(crate) enum RedisTarget {
     One(Endpoint),
     Sentinel {
         sentinels: Vec<Endpoint>,
         /// The name the sentinels know the primary by.
         master: String,
-        /// Who logs in to the sentinels; the URL's own user is the primary's.
+        /// The login to the sentinels; the URL's own user is the primary's.
         login: Login,
     },
     /// Some nodes of a cluster.
@@ -52,7 +53,7 @@ impl RedisUrl {
                 let mut hosts = parts.hosts(DEFAULT_PORT)?;
                 match (hosts.pop(), hosts.is_empty()) {
                     (Some(endpoint), true) => Ok(Self {
-                        target: Target::One(endpoint),
+                        target: RedisTarget::One(endpoint),
                         login,
                         tls: parts.scheme == "rediss",
                     }),
@@ -63,7 +64,7 @@ impl RedisUrl {
                 parts.one_login()?;
                 let sentinel_login = parts.sentinel_login()?;
                 Ok(Self {
-                    target: Target::Sentinel {
+                    target: RedisTarget::Sentinel {
                         master: parts.master(&mut login)?,
                         sentinels: parts.hosts(SENTINEL_PORT)?,
                         login: sentinel_login,
@@ -79,7 +80,7 @@ impl RedisUrl {
                     return Err(LockError::invalid("Redis Cluster has only the database 0"));
                 }
                 Ok(Self {
-                    target: Target::Cluster(parts.hosts(DEFAULT_PORT)?),
+                    target: RedisTarget::Cluster(parts.hosts(DEFAULT_PORT)?),
                     login,
                     tls: parts.scheme == "rediss+cluster",
                 })
@@ -87,7 +88,7 @@ impl RedisUrl {
             "redis+unix" => {
                 parts.options(&mut login, &["db", "user", "pass"], false)?;
                 Ok(Self {
-                    target: Target::One(Endpoint::Unix(parts.socket_path()?)),
+                    target: RedisTarget::One(Endpoint::Unix(parts.socket_path()?)),
                     login,
                     tls: false,
                 })

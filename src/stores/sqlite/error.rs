@@ -1,4 +1,4 @@
-//! SQLite's result codes in the words of [`LockError`].
+//! What SQLite's result codes mean as a [`LockError`].
 
 use rusqlite::ErrorCode as Sqlite;
 
@@ -28,7 +28,7 @@ impl From<LockError> for Failure {
 }
 
 impl Failure {
-    /// Whether somebody else was in the way, and trying again may help.
+    /// Whether another connection was in the way, and trying again may help.
     pub(super) fn is_busy(&self) -> bool {
         matches!(
             self,

@@ -4,7 +4,7 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
 -- The lock in a stored value and whether it is live; nil if the value is something else.
 -- Times of up to 14 digits stay exact when a number becomes text. The largest lock is 4 KB: what is far larger is not
--- worth the time of decoding it, which everybody else would wait for.
+-- worth the time of decoding it, for which all other clients would wait.
 local function read(value, tolerance)
   if #value > 65536 then return end
   local ok, lock = pcall(cjson.decode, value)

@@ -1,4 +1,4 @@
--- KEYS: an index entry that nobody else uses. Runs every command of the other scripts once and leaves nothing behind.
+-- KEYS: an index entry that no lock uses. Runs every command of the other scripts once and leaves nothing behind.
 redis.call('SET', KEYS[1], 'x', 'PX', 1000)
 redis.call('GET', KEYS[1])
 -- It fails, because the text is no number, and by that shows that it was allowed.

@@ -6,6 +6,6 @@ local lock, live = read(value, ARGV[2])
 if not lock then return redis.error_reply(FOREIGN) end
 if lock.lockId ~= ARGV[1] then return 0 end
 redis.call('DEL', key, KEYS[1])
--- Whoever waits is told. A user without the right to publish, or a server that cannot, releases all the same.
+-- Waiters are told. A user without the right to publish, or a server that cannot, releases all the same.
 redis.pcall('PUBLISH', key .. ':freed', '')
 return live and 1 or -2

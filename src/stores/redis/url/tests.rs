@@ -4,7 +4,7 @@ use crate::types::error::ErrorCode;
 fn tcp(url: &str) -> (String, u16, Login) {
     let parsed = RedisUrl::parse(url).expect("a good URL");
     match parsed.target {
-        Target::One(Endpoint::Tcp { host, port }) => (host, port, parsed.login),
+        RedisTarget::One(Endpoint::Tcp { host, port }) => (host, port, parsed.login),
         _ => panic!("a host was expected"),
     }
 }
@@ -31,7 +31,7 @@ fn good_urls_say_what_they_say() {
     let unix =
         RedisUrl::parse("redis+unix:///run/a%20b.sock?db=2&user=u&pass=p%26").expect("a good URL");
     assert!(
-        matches!(unix.target, Target::One(Endpoint::Unix(p)) if p.as_os_str() == "/run/a b.sock")
+        matches!(unix.target, RedisTarget::One(Endpoint::Unix(p)) if p.as_os_str() == "/run/a b.sock")
     );
     assert!(unix.login == login(Some("u"), Some("p&"), 2));
 }
@@ -50,7 +50,7 @@ fn urls_of_several_servers_say_what_they_say() {
     )
     .expect("a good URL");
     assert!(url.tls && url.login == login(Some("u"), Some("p"), 3));
-    let Target::Sentinel {
+    let RedisTarget::Sentinel {
         sentinels,
         master,
         login: theirs,
@@ -63,7 +63,7 @@ fn urls_of_several_servers_say_what_they_say() {
     let url = RedisUrl::parse("redis+cluster://:p@a:1,b/0").expect("a good URL");
     assert!(!url.tls && url.login == login(None, Some("p"), 0));
     assert!(
-        matches!(url.target, Target::Cluster(nodes) if nodes == [node("a", 1), node("b", 6379)])
+        matches!(url.target, RedisTarget::Cluster(nodes) if nodes == [node("a", 1), node("b", 6379)])
     );
 }
 

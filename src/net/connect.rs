@@ -23,10 +23,16 @@ const KEEPALIVE: Duration = Duration::from_secs(60);
 /// When a unix socket with a full queue is tried again: there is nothing to wait for.
 const QUEUE_FULL: Duration = Duration::from_millis(2);
 
+/// An attempt under way.
+struct PendingConnect {
+    address: SocketAddr,
+    socket: Socket,
+}
+
 /// The first of `addresses` that answers. One that is dead costs [`STAGGER`], not the whole time.
 pub(super) fn any(addresses: &[SocketAddr], limits: &Limits<'_>) -> Result<Descriptor, LockError> {
     let mut waker = CancelWaker::default();
-    let mut pending: Vec<(SocketAddr, Socket)> = Vec::new();
+    let mut pending: Vec<PendingConnect> = Vec::new();
     let mut untried = addresses.iter();
     let mut next_at = Instant::now();
     let mut failure = None;
@@ -36,7 +42,7 @@ pub(super) fn any(addresses: &[SocketAddr], limits: &Limits<'_>) -> Result<Descr
             if let Some(&address) = untried.next() {
                 next_at = deadline_after(STAGGER);
                 match start(address) {
-                    Ok(socket) => pending.push((address, socket)),
+                    Ok(socket) => pending.push(PendingConnect { address, socket }),
                     Err(e) => note(&mut failure, address, e),
                 }
                 continue;
@@ -53,7 +59,7 @@ pub(super) fn any(addresses: &[SocketAddr], limits: &Limits<'_>) -> Result<Descr
             left.min(next_at.saturating_duration_since(Instant::now()))
         };
         for i in wait(&pending, &mut waker, timeout, limits)? {
-            let (address, socket) = pending.swap_remove(i);
+            let PendingConnect { address, socket } = pending.swap_remove(i);
             match finish(&socket) {
                 Ok(()) => return Ok(Descriptor::new(socket, waker)),
                 Err(e) => note(&mut failure, address, e),
@@ -64,7 +70,7 @@ pub(super) fn any(addresses: &[SocketAddr], limits: &Limits<'_>) -> Result<Descr
 
 /// Which of `pending` have come to an end, the last first.
 fn wait(
-    pending: &[(SocketAddr, Socket)],
+    pending: &[PendingConnect],
     waker: &mut CancelWaker,
     timeout: Duration,
     limits: &Limits<'_>,
@@ -74,7 +80,7 @@ fn wait(
         .map_err(|e| failed("the server", ErrorCode::ServiceUnavailable, e))?;
     let mut fds: Vec<PollFd<'_>> = pending
         .iter()
-        .map(|(_, socket)| socket.as_fd())
+        .map(|connect| connect.socket.as_fd())
         .map(|fd| PollFd::new(fd, PollFlags::POLLOUT))
         .chain(watch.fd().map(|fd| PollFd::new(fd, PollFlags::POLLIN)))
         .collect();

@@ -97,7 +97,7 @@ impl Descriptor {
     #[cfg(test)]
     pub(super) fn wake_for_test(&self) {
         use crate::runtime::wake::Wake;
-        self.waker.0.iter().for_each(|fd| fd.wake());
+        self.waker.fd.iter().for_each(|fd| fd.wake());
     }
 
     pub(super) fn is_quiet(&self) -> bool {
@@ -115,42 +115,57 @@ impl Descriptor {
 
 /// The descriptor a cancel token raises. Made when it is first needed; it lives as long as the connection.
 #[derive(Default)]
-pub(super) struct CancelWaker(Option<Arc<WakeFd>>);
+pub(super) struct CancelWaker {
+    fd: Option<Arc<WakeFd>>,
+}
 
 impl CancelWaker {
     /// Subscribes to the limits' token, if there is one.
     pub(super) fn watch(&mut self, limits: &Limits<'_>) -> io::Result<CancelWatch<'_>> {
         let Some(token) = limits.token() else {
-            return Ok(CancelWatch(None));
+            return Ok(CancelWatch { armed: None });
         };
         let fd = self.fd()?;
         let subscription = token.subscribe(Arc::clone(fd) as Arc<_>);
-        Ok(CancelWatch(Some((fd, subscription))))
+        Ok(CancelWatch {
+            armed: Some(ArmedFd {
+                fd,
+                _subscription: subscription,
+            }),
+        })
     }
 
     fn fd(&mut self) -> io::Result<&Arc<WakeFd>> {
-        Ok(match &mut self.0 {
+        Ok(match &mut self.fd {
             Some(fd) => fd,
             none => none.insert(Arc::new(WakeFd::new()?)),
         })
     }
 }
 
-/// A subscription for the time of one wait.
-pub(super) struct CancelWatch<'a>(Option<(&'a WakeFd, CancelSubscription)>);
+/// A subscription for the time of one wait; none without a token.
+pub(super) struct CancelWatch<'a> {
+    armed: Option<ArmedFd<'a>>,
+}
+
+/// A descriptor that the token raises as long as this lives.
+struct ArmedFd<'a> {
+    fd: &'a WakeFd,
+    _subscription: CancelSubscription,
+}
 
 impl CancelWatch<'_> {
     pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
-        self.0.as_ref().map(|(fd, _)| fd.as_fd())
+        self.armed.as_ref().map(|armed| armed.fd.as_fd())
     }
 
     /// Takes a wake-up back. It may be a late one of an earlier call's token: a caller that waits looks at its own token again, and
     /// so the descriptor need not be cleared before each wait.
     pub(super) fn settle(&self, polled: &PollFd<'_>) {
-        if let Some((fd, _)) = &self.0
+        if let Some(armed) = &self.armed
             && is_ready(polled)
         {
-            fd.clear();
+            armed.fd.clear();
         }
     }
 }

@@ -83,11 +83,17 @@ struct Resolver {
 #[derive(Default)]
 struct ResolverState {
     waiting: VecDeque<Arc<PendingLookup>>,
-    running: Vec<(Instant, Arc<PendingLookup>)>,
+    running: Vec<RunningLookup>,
     helpers: usize,
     idle: usize,
     /// Helpers without work do not stay; until there is new work.
     may_end: bool,
+}
+
+/// A lookup that a helper has begun.
+struct RunningLookup {
+    since: Instant,
+    lookup: Arc<PendingLookup>,
 }
 
 /// One lookup and all callers that wait for it.
@@ -164,8 +170,8 @@ impl Resolver {
                 state
                     .running
                     .iter()
-                    .filter(|(since, _)| since.elapsed() < STALE)
-                    .map(|(_, pending)| pending),
+                    .filter(|running| running.since.elapsed() < STALE)
+                    .map(|running| &running.lookup),
             )
             .find(|pending| pending.host == host);
         if let Some(pending) = shared {
@@ -231,14 +237,19 @@ impl Resolver {
                 }
                 continue;
             };
-            state.running.push((Instant::now(), Arc::clone(&pending)));
+            state.running.push(RunningLookup {
+                since: Instant::now(),
+                lookup: Arc::clone(&pending),
+            });
             drop(state);
             let mut answer = ending::stuck(|| (self.lookup)(&pending.host));
             if let Ok(found) = &mut answer {
                 found.truncate(MAX_ADDRESSES);
             }
             state = self.state.lock();
-            state.running.retain(|(_, t)| !Arc::ptr_eq(t, &pending));
+            state
+                .running
+                .retain(|running| !Arc::ptr_eq(&running.lookup, &pending));
             pending.state.lock().answer = Some(answer);
             pending.changed.notify_all();
         }

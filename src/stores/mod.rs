@@ -1,4 +1,5 @@
-//! The stores that come with the crate, one folder each, and how a URL becomes one of them.
+//! The stores that come with the crate, one folder each, and how a URL becomes one of them. They use `types`, `runtime`, `options`,
+//! `backend` and `net`, and never each other.
 
 #[cfg(feature = "testkit")]
 pub mod memory;

@@ -2,7 +2,7 @@
 
 use sha2::{Digest, Sha224, Sha256, Sha384, Sha512};
 
-use super::der::{CONTEXT_0, OBJECT_ID, SEQUENCE, element};
+use super::der::{CONTEXT_0, DerElement, OBJECT_ID, SEQUENCE, element};
 
 /// 1.2.840.113549.1.1: RSA signatures, by their last arc.
 const PKCS1: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01];
@@ -17,10 +17,13 @@ const RSASSA_PSS: u8 = 10;
 /// The hash of `certificate` by the algorithm that its signature uses, SHA-256 in place of MD5 and SHA-1; `None` for a
 /// signature without a hash of its own, such as Ed25519's, for which the RFC defines nothing.
 pub(super) fn end_point(certificate: &[u8]) -> Option<Vec<u8>> {
-    let (inside, _) = element(certificate, SEQUENCE)?;
-    let (_, rest) = element(inside, SEQUENCE)?;
-    let (algorithm, _) = element(rest, SEQUENCE)?;
-    let (id, parameters) = element(algorithm, OBJECT_ID)?;
+    let inside = element(certificate, SEQUENCE)?.contents;
+    let rest = element(inside, SEQUENCE)?.rest;
+    let algorithm = element(rest, SEQUENCE)?.contents;
+    let DerElement {
+        contents: id,
+        rest: parameters,
+    } = element(algorithm, OBJECT_ID)?;
     let bits = match id.split_last()? {
         (&RSASSA_PSS, PKCS1) => pss_hash(parameters)?,
         (4 | 5, PKCS1) => 256,
@@ -41,12 +44,12 @@ pub(super) fn end_point(certificate: &[u8]) -> Option<Vec<u8>> {
 
 /// The hash named in the parameters of RSASSA-PSS. Left out, it is SHA-1.
 fn pss_hash(parameters: &[u8]) -> Option<u32> {
-    let (inside, _) = element(parameters, SEQUENCE)?;
-    let Some((hash, _)) = element(inside, CONTEXT_0) else {
+    let inside = element(parameters, SEQUENCE)?.contents;
+    let Some(DerElement { contents: hash, .. }) = element(inside, CONTEXT_0) else {
         return Some(256);
     };
-    let (algorithm, _) = element(hash, SEQUENCE)?;
-    let (id, _) = element(algorithm, OBJECT_ID)?;
+    let algorithm = element(hash, SEQUENCE)?.contents;
+    let id = element(algorithm, OBJECT_ID)?.contents;
     match id.split_last()? {
         (1, SHA2) => Some(256),
         (2, SHA2) => Some(384),

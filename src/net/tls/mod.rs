@@ -36,7 +36,9 @@ pub(crate) enum Verify {
 
 /// How connections are put under TLS. Clones share the roots.
 #[derive(Clone)]
-pub(crate) struct Tls(Arc<TlsShared>);
+pub(crate) struct Tls {
+    shared: Arc<TlsShared>,
+}
 
 struct TlsShared {
     verify: Verify,
@@ -48,21 +50,23 @@ struct TlsShared {
 impl Tls {
     /// Trusts the certificates in `ca_file`, or the system's. Reads nothing yet.
     pub(crate) fn new(verify: Verify, ca_file: Option<PathBuf>) -> Self {
-        Self(Arc::new(TlsShared {
-            verify,
-            ca_file,
-            config: Mutex::new(None),
-        }))
+        Self {
+            shared: Arc::new(TlsShared {
+                verify,
+                ca_file,
+                config: Mutex::new(None),
+            }),
+        }
     }
 
     fn config(&self, limits: &Limits<'_>) -> Result<Arc<ClientConfig>, LockError> {
-        if let Some(config) = &*self.0.config.lock() {
+        if let Some(config) = &*self.shared.config.lock() {
             return Ok(Arc::clone(config));
         }
         // Not under the mutex: each caller waits for the roots within its own limits.
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = Arc::new(self.build(provider, limits)?);
-        Ok(Arc::clone(self.0.config.lock().get_or_insert(config)))
+        Ok(Arc::clone(self.shared.config.lock().get_or_insert(config)))
     }
 
     fn build(
@@ -74,11 +78,11 @@ impl Tls {
         let builder = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .map_err(|e| LockError::internal("TLS cannot be set up").with_source(e))?;
-        let roots = match self.0.verify {
+        let roots = match self.shared.verify {
             Verify::Nothing => None,
-            _ => Some(RootsSource::new(self.0.ca_file.as_deref()).roots(limits)?),
+            _ => Some(RootsSource::new(self.shared.ca_file.as_deref()).roots(limits)?),
         };
-        let mut config = match (self.0.verify, roots) {
+        let mut config = match (self.shared.verify, roots) {
             (Verify::Full, Some(roots)) => builder.with_root_certificates(roots),
             (_, roots) => builder
                 .dangerous()
@@ -94,14 +98,16 @@ impl Tls {
 impl fmt::Debug for Tls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tls")
-            .field("verify", &self.0.verify)
-            .field("ca_file", &self.0.ca_file)
+            .field("verify", &self.shared.verify)
+            .field("ca_file", &self.shared.ca_file)
             .finish()
     }
 }
 
 /// A connection under TLS. It does not own the socket. Dropping it sends nothing.
-pub(crate) struct TlsSession(ClientConnection);
+pub(crate) struct TlsSession {
+    connection: ClientConnection,
+}
 
 impl TlsSession {
     pub(crate) fn handshake(
@@ -113,10 +119,10 @@ impl TlsSession {
         let config = tls.config(limits)?;
         let connection = ClientConnection::new(config, server_name(host)?)
             .map_err(|e| verify::explain(&e, "could not begin").with_source(e))?;
-        let mut session = Self(connection);
-        while session.0.is_handshaking() {
+        let mut session = Self { connection };
+        while session.connection.is_handshaking() {
             session.flush(descriptor, limits)?;
-            if session.0.is_handshaking()
+            if session.connection.is_handshaking()
                 && !session
                     .receive(descriptor, limits)
                     .map_err(|e| e.if_silent("it may not speak TLS on this port"))?
@@ -138,7 +144,7 @@ impl TlsSession {
     ) -> Result<(), LockError> {
         let mut rest = bytes;
         while !rest.is_empty() {
-            let taken = io::Write::write(&mut self.0.writer(), rest).map_err(broken)?;
+            let taken = io::Write::write(&mut self.connection.writer(), rest).map_err(broken)?;
             rest = &rest[taken..];
             self.flush(descriptor, limits)?;
         }
@@ -153,7 +159,7 @@ impl TlsSession {
     ) -> Result<usize, LockError> {
         loop {
             limits.left()?;
-            match io::Read::read(&mut self.0.reader(), into) {
+            match io::Read::read(&mut self.connection.reader(), into) {
                 Ok(0) => return Err(hung_up()),
                 Ok(n) => return Ok(n),
                 Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Err(hung_up()),
@@ -172,14 +178,14 @@ impl TlsSession {
     pub(crate) fn is_quiet(&mut self, descriptor: &Descriptor) -> bool {
         // A peer that goes on sending such messages is not quiet.
         for _ in 0..4 {
-            match self.0.process_new_packets() {
+            match self.connection.process_new_packets() {
                 Ok(state) if state.plaintext_bytes_to_read() > 0 || state.peer_has_closed() => {
                     return false;
                 }
                 Ok(_) => {}
                 Err(_) => return false,
             }
-            match self.0.read_tls(&mut TlsTransport(descriptor)) {
+            match self.connection.read_tls(&mut TlsTransport { descriptor }) {
                 Ok(0) => return false,
                 Ok(_) => {}
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
@@ -190,14 +196,14 @@ impl TlsSession {
     }
 
     pub(crate) fn channel_binding(&self) -> Option<Vec<u8>> {
-        binding::end_point(self.0.peer_certificates()?.first()?)
+        binding::end_point(self.connection.peer_certificates()?.first()?)
     }
 
     /// Sends what TLS has to say.
     fn flush(&mut self, descriptor: &mut Descriptor, limits: &Limits<'_>) -> Result<(), LockError> {
-        while self.0.wants_write() {
+        while self.connection.wants_write() {
             limits.left()?;
-            match self.0.write_tls(&mut TlsTransport(descriptor)) {
+            match self.connection.write_tls(&mut TlsTransport { descriptor }) {
                 Ok(_) => {}
                 Err(e) if is_not_yet(&e) => descriptor.wait(PollFlags::POLLOUT, limits)?,
                 Err(e) => return Err(broken(e)),
@@ -213,20 +219,20 @@ impl TlsSession {
         limits: &Limits<'_>,
     ) -> Result<bool, LockError> {
         descriptor.wait(PollFlags::POLLIN, limits)?;
-        match self.0.read_tls(&mut TlsTransport(descriptor)) {
+        match self.connection.read_tls(&mut TlsTransport { descriptor }) {
             Ok(0) => return Ok(false),
             Ok(_) => {}
             Err(e) if is_not_yet(&e) => return Ok(true),
             Err(e) => return Err(broken(e)),
         }
-        let phase = if self.0.is_handshaking() {
+        let phase = if self.connection.is_handshaking() {
             "handshake failed"
         } else {
             "connection broke"
         };
-        if let Err(e) = self.0.process_new_packets() {
+        if let Err(e) = self.connection.process_new_packets() {
             // The alert tells the peer why. Its end is not waited for.
-            let _ = self.0.write_tls(&mut TlsTransport(descriptor));
+            let _ = self.connection.write_tls(&mut TlsTransport { descriptor });
             return Err(verify::explain(&e, phase).with_source(e));
         }
         Ok(true)
@@ -244,17 +250,19 @@ fn server_name(host: &str) -> Result<ServerName<'static>, LockError> {
 }
 
 /// Single attempts on the socket, for rustls.
-struct TlsTransport<'a>(&'a Descriptor);
+struct TlsTransport<'a> {
+    descriptor: &'a Descriptor,
+}
 
 impl io::Read for TlsTransport<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        self.0.try_recv(into)
+        self.descriptor.try_recv(into)
     }
 }
 
 impl io::Write for TlsTransport<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.try_send(bytes)
+        self.descriptor.try_send(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -1,4 +1,4 @@
-//! Whether a server is fit for locks: what `INFO` tells, as warnings.
+//! Whether a server is fit for locks: what `INFO` and `CONFIG GET` tell, as warnings. It uses `resp` alone.
 
 use crate::stores::redis::resp::Reply;
 

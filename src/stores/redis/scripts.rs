@@ -1,4 +1,4 @@
-//! The scripts, each with the digest the server knows it by.
+//! The scripts, each with the digest the server knows it by. It uses nothing of the crate.
 
 use sha1::{Digest, Sha1};
 

@@ -1,4 +1,4 @@
-//! Redis Sentinel: which server is the primary now.
+//! Redis Sentinel: which server is the primary now. It asks the sentinels over `connection`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,4 +1,4 @@
-//! The stored value of a lock: JSON, byte for byte as the TypeScript library's scripts write it.
+//! The stored value of a lock: JSON, byte for byte as the TypeScript library's scripts write it. It uses `types` alone.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! When a stored lease ends.
+//! When a stored lease ends. It uses `types` alone.
 //!
 //! The machine's boot-time clock decides. It is one clock for all processes of a kernel, whatever boot id their container
 //! shows them, and no step of the wall clock moves it. A reboot starts it anew, and a holder does not outlive a reboot. So a

@@ -1,4 +1,4 @@
-//! The tables: made at first use, and never taken for ours when they are not.
+//! Creates the tables at first use, and refuses tables of another program under their names.
 
 use rusqlite::Connection;
 

@@ -1,4 +1,4 @@
-//! Every statement of the verbs, and what a row of theirs means.
+//! Every statement of the verbs, and what a row of theirs means. It uses `lease_end` and `types`.
 
 use rusqlite::Row;
 use rusqlite::types::ValueRef;

@@ -81,9 +81,15 @@ struct ListenerState {
     nudge: CancelToken,
 }
 
+/// What one watch calls.
+struct WatchCallback {
+    id: u64,
+    freed: Freed,
+}
+
 #[derive(Default)]
 struct WatchedName {
-    watchers: Vec<(u64, Freed)>,
+    callbacks: Vec<WatchCallback>,
     /// Whether the open connection was told.
     sent: bool,
     /// Whether its releases arrive for certain.
@@ -124,7 +130,10 @@ impl ReleaseListener {
         state.last_id += 1;
         let id = state.last_id;
         let entry = state.names.entry(name.clone()).or_default();
-        entry.watchers.push((id, Arc::clone(&freed)));
+        entry.callbacks.push(WatchCallback {
+            id,
+            freed: Arc::clone(&freed),
+        });
         let heard = entry.heard;
         state.nudge.cancel();
         drop(state);
@@ -161,7 +170,7 @@ impl Drop for NameWatcher {
         }
         let mut state = self.shared.state.lock();
         if let Some(name) = state.names.get_mut(&self.name) {
-            name.watchers.retain(|(id, _)| *id != self.id);
+            name.callbacks.retain(|callback| callback.id != self.id);
         }
         state.nudge.cancel();
     }
@@ -203,7 +212,7 @@ impl ListenerShared {
             .lock()
             .names
             .values()
-            .all(|name| name.watchers.is_empty())
+            .all(|name| name.callbacks.is_empty())
     }
 
     /// A token for the next sleep, or `None` if there was no waiter for a while: the thread ends.
@@ -211,7 +220,7 @@ impl ListenerShared {
         let until = deadline_after(IDLE_TIMEOUT);
         loop {
             let mut state = self.state.lock();
-            let idle = state.names.values().all(|name| name.watchers.is_empty());
+            let idle = state.names.values().all(|name| name.callbacks.is_empty());
             if self.closed.is_cancelled() || (idle && Instant::now() >= until) {
                 state.names.clear();
                 state.running = false;
@@ -299,13 +308,13 @@ impl ListenerShared {
         let (mut add, mut remove) = (Vec::new(), Vec::new());
         let mut state = self.state.lock();
         state.names.retain(|text, name| {
-            match (name.watchers.is_empty(), name.sent) {
+            match (name.callbacks.is_empty(), name.sent) {
                 (true, true) => remove.push(text.clone()),
                 (false, false) => add.push(text.clone()),
                 _ => {}
             }
             name.sent = true;
-            !name.watchers.is_empty()
+            !name.callbacks.is_empty()
         });
         let idle = state.names.is_empty();
         drop(state);
@@ -324,7 +333,11 @@ impl ListenerShared {
         for name in names {
             if let Some(name) = state.names.get_mut(name) {
                 name.heard = true;
-                watchers.extend(name.watchers.iter().map(|(_, freed)| Arc::clone(freed)));
+                watchers.extend(
+                    name.callbacks
+                        .iter()
+                        .map(|callback| Arc::clone(&callback.freed)),
+                );
             }
         }
         drop(state);

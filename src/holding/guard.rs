@@ -312,7 +312,7 @@ impl Guard {
         // Whatever happens in the store's code, the guard must not stay in the middle of a release.
         let answer = on_panic(
             || held.life.end_release(false),
-            || held.core.backend.release(&held.granted.lock_id, &call),
+            || (*held.core.backend).release(&held.granted.lock_id, &call),
         );
         held.life.end_release(answer.is_ok());
         held.watch_for_late_acquire();

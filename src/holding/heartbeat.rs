@@ -53,7 +53,7 @@ pub(super) fn extend(
         || {
             settle(held, sent, ttl, &unknown);
         },
-        || held.core.backend.extend(&held.granted.lock_id, ttl, call),
+        || (*held.core.backend).extend(&held.granted.lock_id, ttl, call),
     );
     let how = match &answer {
         Ok(ExtendOutcome::Extended(at)) => Extension::Extended(*at),

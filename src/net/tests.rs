@@ -1,3 +1,5 @@
+//! A socket keeps its deadline whatever the other side does.
+
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;

@@ -76,7 +76,7 @@ impl Core {
         ttl: Ttl,
         call: &Call<'_>,
     ) -> Result<AcquireOutcome, LockError> {
-        let outcome = self.backend.acquire(key, lock_id, ttl, call)?;
+        let outcome = (*self.backend).acquire(key, lock_id, ttl, call)?;
         if let AcquireOutcome::Acquired(grant) = &outcome
             && grant.fence.get() > WARN_FENCE
         {

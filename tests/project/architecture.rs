@@ -15,8 +15,8 @@ const FOLDERS: [&str; 9] = [
 const PAIRS: &[&[&str]] = &[
     // An error names the holder, the holder has a fence, and a fence is checked.
     &["types::error", "types::fence", "types::holder"],
-    // A socket may be encrypted, and encryption writes to the socket.
-    &["net", "net::tls"],
+    // The transactions of SQLite are methods of its verbs.
+    &["stores::sqlite::transaction", "stores::sqlite::verbs"],
     // A waiter ends in a guard of its client, which gives the waiter.
     &["client", "client::waiter"],
     // The timer starts the heartbeat of a held lock, and the heartbeat renews that lock.

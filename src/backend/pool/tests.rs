@@ -1,3 +1,5 @@
+//! Slots are handed out in order, within a deadline, and kept for upkeep.
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};

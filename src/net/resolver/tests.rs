@@ -1,3 +1,5 @@
+//! Names are resolved under a deadline, by helpers that may hang.
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 

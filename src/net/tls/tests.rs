@@ -1,3 +1,5 @@
+//! Which certificates are accepted.
+
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::process::Command;

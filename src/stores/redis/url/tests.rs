@@ -1,3 +1,5 @@
+//! Which URLs of Redis are accepted, and what they name.
+
 use super::*;
 use crate::types::error::ErrorCode;
 

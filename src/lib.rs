@@ -60,6 +60,7 @@ mod waiting;
 pub use backend::call::{Call, OnCancel};
 #[cfg(unix)]
 pub use backend::keyspace::KeySpace;
+#[cfg(unix)]
 pub use backend::telemetry::Telemetry;
 #[cfg(unix)]
 pub use backend::{
@@ -79,7 +80,9 @@ pub use options::client::{
 };
 #[cfg(unix)]
 pub use options::hooks::IncludeRaw;
+#[cfg(unix)]
 pub use options::hooks::ReleaseError;
+#[cfg(unix)]
 pub use options::lock::{DEFAULT_ACQUIRE_TIMEOUT, DEFAULT_TTL, LockOptions};
 #[cfg(unix)]
 pub use options::retry::{Backoff, DEFAULT_MAX_RETRIES, DEFAULT_RETRY_DELAY, Jitter};
@@ -95,18 +98,23 @@ pub use stores::redis::RedisBackend;
 pub use stores::sqlite::SqliteBackend;
 #[cfg(unix)]
 pub use types::error::{ErrorCode, LockError, LossReason};
+#[cfg(unix)]
 pub use types::event::{LockEvent, LockEventType};
+#[cfg(unix)]
 pub use types::fence::{Fence, MAX_FENCE};
+#[cfg(unix)]
 pub use types::holder::Holder;
 #[cfg(unix)]
 pub use types::key::{Key, MAX_KEY_BYTES, hash_key};
 #[cfg(unix)]
 pub use types::liveness::{TIME_TOLERANCE_MS, is_live};
+#[cfg(unix)]
 pub use types::lock_id::LockId;
 #[cfg(unix)]
 pub use types::stored_lock::Acquired;
 #[cfg(unix)]
 pub use types::stored_lock::{LockInfo, LockInfoDebug, StoredLock};
+#[cfg(unix)]
 pub use types::ttl::Ttl;
 #[cfg(unix)]
 pub use waiting::blocking::WaiterEvent;

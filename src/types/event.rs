@@ -7,15 +7,15 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LockEventType {
-    /// [`Backend::acquire`].
+    /// [`Backend::acquire`](crate::Backend::acquire).
     Acquire,
-    /// [`Backend::release`].
+    /// [`Backend::release`](crate::Backend::release).
     Release,
-    /// [`Backend::extend`].
+    /// [`Backend::extend`](crate::Backend::extend).
     Extend,
-    /// [`Backend::is_locked`].
+    /// [`Backend::is_locked`](crate::Backend::is_locked).
     IsLocked,
-    /// [`Backend::lookup`] and [`Backend::find`].
+    /// [`Backend::lookup`](crate::Backend::lookup) and [`Backend::find`](crate::Backend::find).
     Lookup,
 }
 
@@ -34,9 +34,9 @@ pub struct LockEvent {
     pub key_hash: Option<String>,
     /// The hash of the lock id, where the operation had one.
     pub lock_id_hash: Option<String>,
-    /// The raw key, if [`IncludeRaw`] says so.
+    /// The raw key, if [`IncludeRaw`](crate::IncludeRaw) says so.
     pub key: Option<String>,
-    /// The raw lock id, if [`IncludeRaw`] says so.
+    /// The raw lock id, if [`IncludeRaw`](crate::IncludeRaw) says so.
     pub lock_id: Option<String>,
     /// How long it took.
     pub duration: Duration,

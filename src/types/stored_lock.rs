@@ -31,7 +31,7 @@ impl Acquired {
     }
 }
 
-/// A lock as its store holds it, raw: what [`Backend::find`] answers. `Debug` shows hashes.
+/// A lock as its store holds it, raw: what [`Backend::find`](crate::Backend::find) answers. `Debug` shows hashes.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StoredLock {

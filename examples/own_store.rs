@@ -144,7 +144,7 @@ impl Backend for Local {
 }
 
 fn main() -> Result<(), LockError> {
-    let client = Client::with_backend(Local::open());
+    let client = Client::from_backend(Local::open());
     let guard = client.lock("report")?;
     assert_eq!(guard.fence().get(), 1);
     assert!(client.try_lock("report")?.is_none());

@@ -37,7 +37,7 @@ fn worker(name: &str, url: &str, rounds: u32) -> Result<(), Box<dyn Error>> {
         let guard = client.lock_with(KEY, &options)?;
         println!("{name} holds the lock, fence {}", guard.fence());
         if rounds == 0 {
-            guard.wait_lost(None);
+            guard.wait_lost();
         }
         thread::sleep(Duration::from_millis(60));
         drop(guard);
@@ -110,7 +110,7 @@ fn story(url: &str) -> Result<(), Box<dyn Error>> {
         guard.fence(),
         guard.remaining()
     );
-    if !guard.wait_lost(Some(Duration::from_secs(10))) {
+    if !guard.wait_lost_for(Duration::from_secs(10)) {
         return Err("the lock should have been lost".into());
     }
     println!(

@@ -1,4 +1,5 @@
 #![forbid(unsafe_code)]
+#![deny(missing_debug_implementations)]
 // Shared modules contain code that only some backends use, so dead code is denied only when every feature is on.
 #![cfg_attr(
     not(all(
@@ -14,6 +15,7 @@
 // those pages: of two definitions of a link, the first one counts.
 //! [docs/bounds.md]: crate::docs::bounds
 //! [docs/postgres.md]: crate::docs::postgres
+//! [docs/tokio.md]: crate::docs::tokio
 //! [docs/topologies.md]: crate::docs::topologies
 //! [docs/wire-format.md]: crate::docs::wire_format
 #![doc = include_str!("../README.md")]
@@ -31,6 +33,8 @@ pub mod docs {
     pub mod bounds {}
     #[doc = include_str!("../docs/postgres.md")]
     pub mod postgres {}
+    #[doc = include_str!("../docs/tokio.md")]
+    pub mod tokio {}
     #[doc = include_str!("../docs/topologies.md")]
     pub mod topologies {}
     #[doc = include_str!("../docs/wire-format.md")]
@@ -72,7 +76,7 @@ pub use client::waiter::{Turn, Waiter, WaiterStep};
 #[cfg(unix)]
 pub use client::{Checked, Client};
 #[cfg(unix)]
-pub use holding::guard::Guard;
+pub use holding::guard::{Guard, WaitEnd};
 #[cfg(unix)]
 pub use options::client::{
     ClientOptions, DEFAULT_CONNECT_TIMEOUT, DEFAULT_DISPOSE_TIMEOUT, DEFAULT_KEY_PREFIX,
@@ -80,8 +84,6 @@ pub use options::client::{
 };
 #[cfg(unix)]
 pub use options::hooks::IncludeRaw;
-#[cfg(unix)]
-pub use options::hooks::ReleaseError;
 #[cfg(unix)]
 pub use options::lock::{DEFAULT_ACQUIRE_TIMEOUT, DEFAULT_TTL, LockOptions};
 #[cfg(unix)]
@@ -101,15 +103,17 @@ pub use types::error::{ErrorCode, LockError, LossReason};
 #[cfg(unix)]
 pub use types::event::{LockEvent, LockEventType};
 #[cfg(unix)]
+pub use types::failed_release::{FailedRelease, ReleaseOrigin};
+#[cfg(unix)]
 pub use types::fence::{Fence, MAX_FENCE};
 #[cfg(unix)]
 pub use types::holder::Holder;
 #[cfg(unix)]
-pub use types::key::{Key, MAX_KEY_BYTES, hash_key};
+pub use types::key::{IntoKey, Key, MAX_KEY_BYTES, hash_key};
 #[cfg(unix)]
 pub use types::liveness::{TIME_TOLERANCE_MS, is_live};
 #[cfg(unix)]
-pub use types::lock_id::LockId;
+pub use types::lock_id::{IntoLockId, LockId};
 #[cfg(unix)]
 pub use types::stored_lock::Acquired;
 #[cfg(unix)]

@@ -102,7 +102,7 @@ impl Contender {
         // As many connections as callers, made and used now and not in the first rush: a session of Postgres takes milliseconds to
         // make its plans, once.
         at_once(0..count, |_, n| {
-            let look = shared.try_lock(&format!("{key}-before-{n}"));
+            let look = shared.try_lock(format!("{key}-before-{n}"));
             look.map(drop).map_err(|e| e.to_string())
         })?;
         self.of_one_key(&shared, count, key, wait)
@@ -181,7 +181,7 @@ impl Contender {
             Some(_) => {
                 let key = Key::new(key).map_err(|e| e.to_string())?;
                 client
-                    .is_locked(&key, &Call::new())
+                    .is_locked_with(&key, &Call::new())
                     .map_err(|e| e.to_string())?;
             }
         }

@@ -168,7 +168,7 @@ pub unsafe extern "C" fn syncguard_client_purge_expired(
         let body = call.handle(client)?;
         let out = call.out("purged", purged)?;
         let bounds = bounds(call, cancel)?;
-        out.set(body.client.purge_expired(limit, &bounds.call())?);
+        out.set(body.client.purge_expired_with(limit, &bounds.call())?);
         Ok(OK)
     })
 }

@@ -42,7 +42,7 @@ pub(crate) struct GuardBody {
 impl GuardBody {
     pub(crate) fn new(guard: Guard, user: Arc<UserData>) -> Self {
         Self {
-            key: c_string(guard.key()),
+            key: c_string(guard.key().as_str()),
             lock_id: c_string(guard.lock_id().as_str()),
             fence: c_string(&guard.fence().to_string()),
             guard,
@@ -231,12 +231,12 @@ pub unsafe extern "C" fn syncguard_guard_wait_lost(
     timeout_ms: i64,
 ) -> bool {
     quietly(true, |call| {
-        let timeout = match timeout_ms {
-            -1 => None,
-            ms => Some(millis("timeout_ms", ms).unwrap_or_default()),
-        };
-        call.handle(guard)
-            .map_or(true, |held| held.guard.wait_lost(timeout))
+        call.handle(guard).map_or(true, |held| match timeout_ms {
+            -1 => held.guard.wait_lost(),
+            ms => held
+                .guard
+                .wait_lost_for(millis("timeout_ms", ms).unwrap_or_default()),
+        })
     })
 }
 

@@ -35,7 +35,7 @@ pub unsafe extern "C" fn syncguard_hash_key(
     boundary(err, |call| {
         let out = call.out("out", out.cast::<[c_char; 25]>())?;
         let key = Key::new(call.text("key", key, key_len)?)?;
-        out.set(c_array(&key.hash()));
+        out.set(c_array(&key.log_hash()));
         Ok(OK)
     })
 }

@@ -185,7 +185,7 @@ pub unsafe extern "C" fn syncguard_is_locked(
         let (body, bounds) = (call.handle(client)?, bounds(call, cancel)?);
         let out = call.out("out", out)?;
         let key = read_key(call, key, key_len)?;
-        let locked = body.client.is_locked(&key, &bounds.call());
+        let locked = body.client.is_locked_with(&key, &bounds.call());
         out.set(locked.map_err(|e| e.for_key(&key))?);
         Ok(OK)
     })

@@ -15,19 +15,18 @@ use crate::types::error::{ErrorCode, LockError};
 ///
 /// ```
 /// use std::time::Duration;
-/// use syncguard::{Backend, Call, CancelToken, Client, ErrorCode, Key};
+/// use syncguard::{Call, CancelToken, Client, ErrorCode};
 ///
 /// # let dir = tempfile::tempdir()?;
 /// # let client = Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
 /// # client.setup_schema()?;
-/// let key = Key::new("nightly")?;
-/// client.is_locked(&key, &Call::new())?; // the client's operation timeout bounds it
+/// client.is_locked_with("nightly", &Call::new())?; // the client's operation timeout bounds it
 ///
 /// let token = CancelToken::new();
 /// let call = Call::new().within(Duration::from_secs(1)).cancelled_by(&token);
-/// client.is_locked(&key, &call)?;
+/// client.is_locked_with("nightly", &call)?;
 /// token.cancel();
-/// assert_eq!(client.is_locked(&key, &call).unwrap_err().code(), ErrorCode::Aborted);
+/// assert_eq!(client.is_locked_with("nightly", &call).unwrap_err().code(), ErrorCode::Aborted);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///

@@ -11,7 +11,7 @@ use crate::types::lock_id::LockId;
 /// The names a key has in a store.
 ///
 /// A backend of your own may use it, or any other mapping that never gives two keys one name.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct KeySpace {
     prefix: String,
     limit: usize,

@@ -23,8 +23,8 @@ use crate::types::stored_lock::Acquired;
 use crate::types::stored_lock::{LockInfo, StoredLock};
 use crate::types::ttl::Ttl;
 
-/// What an acquire found.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What an acquire found. Exhaustive: a caller must handle every outcome.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[must_use]
 pub enum AcquireOutcome {
     /// The lock is granted and stored.
@@ -33,8 +33,9 @@ pub enum AcquireOutcome {
     Locked(Option<Holder>),
 }
 
-/// Why a lock was absent. For telemetry only: to a caller both are the same.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Why a lock was absent. For telemetry only: to a caller all of these are the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Absence {
     /// It was there, and its time was over.
     Expired,
@@ -42,8 +43,8 @@ pub enum Absence {
     NotFound,
 }
 
-/// What a release found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a release found. Exhaustive: a caller must handle every outcome.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use]
 pub enum ReleaseOutcome {
     /// The lock was ours and is gone.
@@ -71,8 +72,8 @@ impl ReleaseOutcome {
     }
 }
 
-/// What an extend found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What an extend found. Exhaustive: a caller must handle every outcome.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use]
 pub enum ExtendOutcome {
     /// The lease now ends at this time of the store's clock (Unix milliseconds).
@@ -100,8 +101,8 @@ impl ExtendOutcome {
     }
 }
 
-/// What to look for.
-#[derive(Clone, Copy, Debug)]
+/// What to look for. Exhaustive: a store must serve every way of looking.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LookupBy<'a> {
     /// The lock of this name.
     Key(&'a Key),
@@ -129,7 +130,7 @@ impl fmt::Debug for Watch {
 }
 
 /// What a store is.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Capabilities {
     /// `"redis"`, `"postgres"`, `"sqlite"`, or your own store's name.
@@ -152,7 +153,7 @@ impl Capabilities {
 }
 
 /// Whose clock decides about expiry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum TimeAuthority {
     /// The store's.
@@ -272,59 +273,79 @@ pub trait Backend: Send + Sync {
     }
 }
 
-impl<B: Backend + ?Sized> Backend for Arc<B> {
-    fn acquire(
-        &self,
-        key: &Key,
-        lock_id: &LockId,
-        ttl: Ttl,
-        call: &Call<'_>,
-    ) -> Result<AcquireOutcome, LockError> {
-        (**self).acquire(key, lock_id, ttl, call)
-    }
+/// A store behind a pointer is a store.
+macro_rules! forward_to_the_store_behind {
+    ($pointer:ty) => {
+        impl<B: Backend + ?Sized> Backend for $pointer {
+            fn acquire(
+                &self,
+                key: &Key,
+                lock_id: &LockId,
+                ttl: Ttl,
+                call: &Call<'_>,
+            ) -> Result<AcquireOutcome, LockError> {
+                (**self).acquire(key, lock_id, ttl, call)
+            }
 
-    fn release(&self, lock_id: &LockId, call: &Call<'_>) -> Result<ReleaseOutcome, LockError> {
-        (**self).release(lock_id, call)
-    }
+            fn release(
+                &self,
+                lock_id: &LockId,
+                call: &Call<'_>,
+            ) -> Result<ReleaseOutcome, LockError> {
+                (**self).release(lock_id, call)
+            }
 
-    fn extend(
-        &self,
-        lock_id: &LockId,
-        ttl: Ttl,
-        call: &Call<'_>,
-    ) -> Result<ExtendOutcome, LockError> {
-        (**self).extend(lock_id, ttl, call)
-    }
+            fn extend(
+                &self,
+                lock_id: &LockId,
+                ttl: Ttl,
+                call: &Call<'_>,
+            ) -> Result<ExtendOutcome, LockError> {
+                (**self).extend(lock_id, ttl, call)
+            }
 
-    fn is_locked(&self, key: &Key, call: &Call<'_>) -> Result<bool, LockError> {
-        (**self).is_locked(key, call)
-    }
+            fn is_locked(&self, key: &Key, call: &Call<'_>) -> Result<bool, LockError> {
+                (**self).is_locked(key, call)
+            }
 
-    fn find(&self, by: LookupBy<'_>, call: &Call<'_>) -> Result<Option<StoredLock>, LockError> {
-        (**self).find(by, call)
-    }
+            fn find(
+                &self,
+                by: LookupBy<'_>,
+                call: &Call<'_>,
+            ) -> Result<Option<StoredLock>, LockError> {
+                (**self).find(by, call)
+            }
 
-    fn lookup(&self, by: LookupBy<'_>, call: &Call<'_>) -> Result<Option<LockInfo>, LockError> {
-        (**self).lookup(by, call)
-    }
+            fn lookup(
+                &self,
+                by: LookupBy<'_>,
+                call: &Call<'_>,
+            ) -> Result<Option<LockInfo>, LockError> {
+                (**self).lookup(by, call)
+            }
 
-    fn capabilities(&self) -> Capabilities {
-        (**self).capabilities()
-    }
+            fn capabilities(&self) -> Capabilities {
+                (**self).capabilities()
+            }
 
-    fn check(&self, call: &Call<'_>) -> Result<Vec<String>, LockError> {
-        (**self).check(call)
-    }
+            fn check(&self, call: &Call<'_>) -> Result<Vec<String>, LockError> {
+                (**self).check(call)
+            }
 
-    fn setup_schema(&self, call: &Call<'_>) -> Result<(), LockError> {
-        (**self).setup_schema(call)
-    }
+            fn setup_schema(&self, call: &Call<'_>) -> Result<(), LockError> {
+                (**self).setup_schema(call)
+            }
 
-    fn watch(&self, key: &Key, freed: Arc<dyn Fn() + Send + Sync>) -> Option<Watch> {
-        (**self).watch(key, freed)
-    }
+            fn watch(&self, key: &Key, freed: Arc<dyn Fn() + Send + Sync>) -> Option<Watch> {
+                (**self).watch(key, freed)
+            }
 
-    fn purge_expired(&self, limit: u32, call: &Call<'_>) -> Result<u64, LockError> {
-        (**self).purge_expired(limit, call)
-    }
+            fn purge_expired(&self, limit: u32, call: &Call<'_>) -> Result<u64, LockError> {
+                (**self).purge_expired(limit, call)
+            }
+        }
+    };
 }
+
+forward_to_the_store_behind!(Arc<B>);
+forward_to_the_store_behind!(Box<B>);

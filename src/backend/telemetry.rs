@@ -1,5 +1,6 @@
 //! [`Telemetry`]: a store around a store that tells what happened. Costs nothing where it is not used.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -136,6 +137,15 @@ impl<B: Backend> Telemetry<B> {
     }
 }
 
+impl<B: Backend> fmt::Debug for Telemetry<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Telemetry")
+            .field("backend", &self.inner.capabilities().backend)
+            .field("dropped", &self.dropped())
+            .finish_non_exhaustive()
+    }
+}
+
 impl<B> Drop for Telemetry<B> {
     fn drop(&mut self) {
         // Closing the queue takes a mutex of its own, which a forked child may have inherited locked.
@@ -153,8 +163,8 @@ fn tell(events: &Receiver<UnhashedEvent>, callback: &OnEvent, include_raw: &Incl
                 kind: raw.kind,
                 ok: raw.ok,
                 reason: raw.reason,
-                key_hash: raw.key.as_ref().map(Key::hash),
-                lock_id_hash: raw.lock_id.as_ref().map(LockId::hash),
+                key_hash: raw.key.as_ref().map(Key::log_hash),
+                lock_id_hash: raw.lock_id.as_ref().map(LockId::log_hash),
                 key: None,
                 lock_id: None,
                 duration: raw.duration,

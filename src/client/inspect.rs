@@ -1,57 +1,307 @@
-//! Looking at locks: what is stored, sanitised and raw. For people and dashboards, never a guard before a mutation: between
-//! the look and the act the lock may change hands.
+//! Looking at locks: what is stored, sanitised and raw, and removing what is dead. For people and dashboards, never a guard
+//! before a mutation: between the look and the act the lock may change hands.
 
 use crate::backend::call::Call;
-use crate::backend::{Backend, LookupBy};
+use crate::backend::{Backend, Capabilities, LookupBy};
 use crate::client::Client;
 use crate::types::error::LockError;
-use crate::types::key::Key;
-use crate::types::lock_id::LockId;
+use crate::types::key::IntoKey;
+use crate::types::lock_id::{IntoLockId, LockId};
 use crate::types::stored_lock::{LockInfo, LockInfoDebug};
 
 /// Diagnostics. **Never a guard before a mutation**: acquire, extend and release decide by themselves, atomically.
+///
+/// Each is one round trip, bounded by the operation timeout. They may be called from any thread.
 impl Client {
-    /// The live lock of `key`, sanitised; `None` if it is free.
+    /// Whether `key` is held by any caller. A pure read.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
+    /// let guard = client.lock("nightly")?;
+    /// assert!(client.is_locked("nightly")?);
+    /// assert!(!client.is_locked("another")?);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// `InvalidArgument` for a bad key; the store's trouble.
-    pub fn get_by_key(&self, key: &str) -> Result<Option<LockInfo>, LockError> {
-        self.lookup(LookupBy::Key(&Key::new(key)?), &Call::new())
+    pub fn is_locked(&self, key: impl IntoKey) -> Result<bool, LockError> {
+        self.is_locked_with(key, &Call::new())
+    }
+
+    /// As [`is_locked`](Self::is_locked), within the bounds of `call`.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
+    /// use std::time::Duration;
+    /// use syncguard::Call;
+    ///
+    /// let call = Call::new().within(Duration::from_secs(1));
+    /// assert!(!client.is_locked_with("nightly", &call)?);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As there, and `Aborted`.
+    pub fn is_locked_with(&self, key: impl IntoKey, call: &Call<'_>) -> Result<bool, LockError> {
+        Backend::is_locked(self, &self.key(key)?, call)
+    }
+
+    /// The live lock of `key`, sanitised; `None` if it is free.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
+    /// let guard = client.lock("nightly")?;
+    /// let found = client.get_by_key("nightly")?;
+    /// assert_eq!(found.map(|lock| lock.fence), Some(guard.fence()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a bad key; the store's trouble.
+    pub fn get_by_key(&self, key: impl IntoKey) -> Result<Option<LockInfo>, LockError> {
+        self.get_by_key_with(key, &Call::new())
+    }
+
+    /// As [`get_by_key`](Self::get_by_key), within the bounds of `call`.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
+    /// use std::time::Duration;
+    /// use syncguard::Call;
+    ///
+    /// let call = Call::new().within(Duration::from_secs(1));
+    /// assert!(client.get_by_key_with("nightly", &call)?.is_none());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As there, and `Aborted`.
+    pub fn get_by_key_with(
+        &self,
+        key: impl IntoKey,
+        call: &Call<'_>,
+    ) -> Result<Option<LockInfo>, LockError> {
+        self.lookup(LookupBy::Key(&self.key(key)?), call)
     }
 
     /// The live lock with this id, sanitised; `None` if there is none.
     ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
+    /// let guard = client.lock("nightly")?;
+    /// let found = client.get_by_id(guard.lock_id())?;
+    /// assert_eq!(found.map(|lock| lock.key_hash), Some(syncguard::hash_key("nightly")));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// `InvalidArgument` for a text that is no lock id; the store's trouble.
-    pub fn get_by_id(&self, lock_id: &str) -> Result<Option<LockInfo>, LockError> {
-        self.lookup(LookupBy::LockId(&LockId::parse(lock_id)?), &Call::new())
+    pub fn get_by_id(&self, lock_id: impl IntoLockId) -> Result<Option<LockInfo>, LockError> {
+        self.get_by_id_with(lock_id, &Call::new())
     }
 
-    /// As [`get_by_key`](Self::get_by_key), with the raw key and lock id.
+    /// As [`get_by_id`](Self::get_by_id), within the bounds of `call`.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
+    /// use std::time::Duration;
+    /// use syncguard::Call;
+    ///
+    /// let call = Call::new().within(Duration::from_secs(1));
+    /// let guard = client.lock("nightly")?;
+    /// assert!(client.get_by_id_with(guard.lock_id(), &call)?.is_some());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As there, and `Aborted`.
+    pub fn get_by_id_with(
+        &self,
+        lock_id: impl IntoLockId,
+        call: &Call<'_>,
+    ) -> Result<Option<LockInfo>, LockError> {
+        self.lookup(LookupBy::LockId(&self.id(lock_id)?), call)
+    }
+
+    /// As [`get_by_key`](Self::get_by_key), with the raw key and lock id. Keep them out of logs.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
+    /// let guard = client.lock("nightly")?;
+    /// let found = client.get_by_key_raw("nightly")?;
+    /// assert_eq!(found.map(|lock| lock.lock_id), Some(*guard.lock_id()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// As there.
-    pub fn get_by_key_raw(&self, key: &str) -> Result<Option<LockInfoDebug>, LockError> {
-        Ok(self
-            .find(LookupBy::Key(&Key::new(key)?), &Call::new())?
-            .map(Into::into))
+    pub fn get_by_key_raw(&self, key: impl IntoKey) -> Result<Option<LockInfoDebug>, LockError> {
+        self.get_by_key_raw_with(key, &Call::new())
     }
 
-    /// As [`get_by_id`](Self::get_by_id), with the raw key and lock id.
+    /// As [`get_by_key_raw`](Self::get_by_key_raw), within the bounds of `call`.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
+    /// use std::time::Duration;
+    /// use syncguard::Call;
+    ///
+    /// let call = Call::new().within(Duration::from_secs(1));
+    /// assert!(client.get_by_key_raw_with("nightly", &call)?.is_none());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As there, and `Aborted`.
+    pub fn get_by_key_raw_with(
+        &self,
+        key: impl IntoKey,
+        call: &Call<'_>,
+    ) -> Result<Option<LockInfoDebug>, LockError> {
+        let key = self.key(key)?;
+        Ok(self.find(LookupBy::Key(&key), call)?.map(Into::into))
+    }
+
+    /// As [`get_by_id`](Self::get_by_id), with the raw key and lock id. Keep them out of logs.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
+    /// let guard = client.lock("nightly")?;
+    /// let found = client.get_by_id_raw(guard.lock_id())?;
+    /// assert_eq!(found.map(|lock| lock.key).as_deref(), Some("nightly"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// As there.
-    pub fn get_by_id_raw(&self, lock_id: &str) -> Result<Option<LockInfoDebug>, LockError> {
-        Ok(self
-            .find(LookupBy::LockId(&LockId::parse(lock_id)?), &Call::new())?
-            .map(Into::into))
+    pub fn get_by_id_raw(
+        &self,
+        lock_id: impl IntoLockId,
+    ) -> Result<Option<LockInfoDebug>, LockError> {
+        self.get_by_id_raw_with(lock_id, &Call::new())
+    }
+
+    /// As [`get_by_id_raw`](Self::get_by_id_raw), within the bounds of `call`.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
+    /// use std::time::Duration;
+    /// use syncguard::Call;
+    ///
+    /// let call = Call::new().within(Duration::from_secs(1));
+    /// let guard = client.lock("nightly")?;
+    /// assert!(client.get_by_id_raw_with(guard.lock_id(), &call)?.is_some());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As there, and `Aborted`.
+    pub fn get_by_id_raw_with(
+        &self,
+        lock_id: impl IntoLockId,
+        call: &Call<'_>,
+    ) -> Result<Option<LockInfoDebug>, LockError> {
+        let lock_id = self.id(lock_id)?;
+        Ok(self.find(LookupBy::LockId(&lock_id), call)?.map(Into::into))
     }
 
     /// Whether the lock with this id is alive.
     ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
+    /// let guard = client.lock("nightly")?;
+    /// assert!(client.owns(guard.lock_id())?);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// `InvalidArgument` for a text that is no lock id; the store's trouble.
-    pub fn owns(&self, lock_id: &str) -> Result<bool, LockError> {
-        Ok(self.get_by_id(lock_id)?.is_some())
+    pub fn owns(&self, lock_id: impl IntoLockId) -> Result<bool, LockError> {
+        self.owns_with(lock_id, &Call::new())
+    }
+
+    /// As [`owns`](Self::owns), within the bounds of `call`.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
+    /// use std::time::Duration;
+    /// use syncguard::Call;
+    ///
+    /// let call = Call::new().within(Duration::from_secs(1));
+    /// let guard = client.lock("nightly")?;
+    /// assert!(client.owns_with(guard.lock_id(), &call)?);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As there, and `Aborted`.
+    pub fn owns_with(&self, lock_id: impl IntoLockId, call: &Call<'_>) -> Result<bool, LockError> {
+        Ok(self.get_by_id_with(lock_id, call)?.is_some())
+    }
+
+    /// Removes at most `limit` locks that expired more than two seconds ago, never a fence counter, and says how many. Redis
+    /// removes dead locks by itself: there it is always 0.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
+    /// assert_eq!(client.purge_expired(1_000)?, 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The store's trouble.
+    pub fn purge_expired(&self, limit: u32) -> Result<u64, LockError> {
+        self.purge_expired_with(limit, &Call::new())
+    }
+
+    /// As [`purge_expired`](Self::purge_expired), within the bounds of `call`.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
+    /// use std::time::Duration;
+    /// use syncguard::Call;
+    ///
+    /// let call = Call::new().within(Duration::from_secs(1));
+    /// assert_eq!(client.purge_expired_with(1_000, &call)?, 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As there, and `Aborted`.
+    pub fn purge_expired_with(&self, limit: u32, call: &Call<'_>) -> Result<u64, LockError> {
+        Backend::purge_expired(self, limit, call)
+    }
+
+    /// What the store is: its name, and what it promises. No I/O.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
+    /// assert_eq!(client.capabilities().backend, "sqlite");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn capabilities(&self) -> Capabilities {
+        Backend::capabilities(self)
+    }
+
+    /// The lock id that a caller named, in the process that opened the client.
+    fn id(&self, lock_id: impl IntoLockId) -> Result<LockId, LockError> {
+        self.core.refuse_inherited()?;
+        lock_id.into_lock_id()
     }
 }

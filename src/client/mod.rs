@@ -22,7 +22,7 @@ use crate::runtime::cancel::{deadline_after, deadline_from};
 use crate::runtime::ending::InUse;
 use crate::stores;
 use crate::types::error::LockError;
-use crate::types::key::Key;
+use crate::types::key::{IntoKey, Key};
 use crate::types::lock_id::LockId;
 use crate::types::stored_lock::StoredLock;
 use crate::types::ttl::Ttl;
@@ -38,8 +38,8 @@ const CLEANUP_BATCH: u32 = 64;
 /// A store of locks, opened. Cheap to clone; clones share connections. `Send` and `Sync`: one client for a whole program is
 /// right.
 ///
-/// The calls block the thread. Inside an async task they are allowed but block its executor: use your runtime's
-/// `spawn_blocking`.
+/// The calls block the thread. Inside an async task they are allowed but block its executor: `docs/tokio.md` has wrappers that do
+/// not.
 ///
 /// [`lock`](Self::lock) and its kin wait, renew and release. The five verbs underneath are the [`Backend`] trait, which the
 /// client implements too: one attempt each, nothing is renewed and nothing is undone.
@@ -67,7 +67,7 @@ pub struct Client {
 }
 
 /// What [`Client::check`] found.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Checked {
     /// What is not safe about the store, a sentence each.
@@ -82,28 +82,82 @@ impl Client {
     ///
     /// # Errors
     /// `InvalidArgument` for a URL that cannot work. The message does not hold a password.
+    ///
+    /// ```
+    /// use syncguard::Client;
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let url = format!("sqlite:{}", dir.path().join("locks.db").display());
+    /// let client = Client::open(&url)?;
+    /// assert!(Client::open("http://127.0.0.1/").is_err());
+    /// # drop(client);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn open(url: &str) -> Result<Self, LockError> {
         Self::open_with(url, &ClientOptions::new())
     }
 
-    /// Opens the store that `url` names.
+    /// Opens the store that `url` names. An option that is set and that this store does not use (`schema` for Redis,
+    /// `tls_ca_file` without TLS) is told to `on_warning`, once.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use syncguard::{Client, ClientOptions};
+    ///
+    /// let options = ClientOptions::new().operation_timeout(Duration::from_secs(2));
+    /// # let dir = tempfile::tempdir()?;
+    /// # let url = format!("sqlite:{}", dir.path().join("locks.db").display());
+    /// let client = Client::open_with(&url, &options)?;
+    /// # drop(client);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// `InvalidArgument` for a URL or an option that cannot work. The message does not hold a password.
     pub fn open_with(url: &str, options: &ClientOptions) -> Result<Self, LockError> {
-        Ok(Self::build(stores::open::open(url, options)?, options))
+        let opened = stores::open::open(url, options)?;
+        let client = Self::build(opened.backend, options);
+        if let Some(warning) = opened.warning {
+            client.core.warn(warning);
+        }
+        Ok(client)
     }
 
     /// A client of a store of your own, with all defaults.
-    pub fn with_backend(backend: impl Backend + 'static) -> Self {
+    ///
+    /// ```
+    /// use syncguard::{Client, ClientOptions, SqliteBackend, Telemetry, IncludeRaw};
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let url = format!("sqlite:{}", dir.path().join("locks.db").display());
+    /// let store = SqliteBackend::open(&url, &ClientOptions::new())?;
+    /// let client = Client::from_backend(Telemetry::new(store, IncludeRaw::Never, |event| println!("{event:?}")));
+    /// assert!(client.try_lock("nightly")?.is_some());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn from_backend(backend: impl Backend + 'static) -> Self {
         Self::build(Arc::new(backend), &ClientOptions::new())
     }
 
-    /// A client of a store of your own. Of the options only the timeouts and hooks apply.
+    /// A client of a store of your own. Of the options only `operation_timeout`, `dispose_timeout`, `cleanup_in_is_locked` and the
+    /// hooks apply. The others are not warned of: your store may have been opened with them.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use syncguard::{Client, ClientOptions, SqliteBackend};
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let url = format!("sqlite:{}", dir.path().join("locks.db").display());
+    /// let options = ClientOptions::new().operation_timeout(Duration::from_secs(1));
+    /// let store = SqliteBackend::open(&url, &options)?;
+    /// let client = Client::from_backend_with(store, &options)?;
+    /// assert!(client.try_lock("nightly")?.is_some());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// `InvalidArgument` for an option that cannot work.
-    pub fn with_backend_and(
+    pub fn from_backend_with(
         backend: impl Backend + 'static,
         options: &ClientOptions,
     ) -> Result<Self, LockError> {
@@ -128,12 +182,20 @@ impl Client {
     }
 
     /// Takes the lock of `key`, waiting up to 5 s and ten retries for it. Held for 30 s and renewed every 10 s until the guard
-    /// is released, dropped or lost.
+    /// is released, dropped or lost. `key` is a `&str`, a `String` or a [`Key`]: see [`IntoKey`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
+    /// let guard = client.lock("invoice:42")?;
+    /// println!("write with fence {}", guard.fence());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// `AcquisitionTimeout` if it was held to the end; `InvalidArgument` for a bad key; the store's trouble, when it
     /// outlasted the wait.
-    pub fn lock(&self, key: &str) -> Result<Guard, LockError> {
+    pub fn lock(&self, key: impl IntoKey) -> Result<Guard, LockError> {
         self.lock_with(key, &LockOptions::new())
     }
 
@@ -143,11 +205,32 @@ impl Client {
     /// at most 100 ms. A caller that stood in line to the end, and so has not asked the store yet, asks once in what is left of
     /// that, or within 30 ms.
     ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
+    /// use std::time::Duration;
+    /// use syncguard::LockOptions;
+    ///
+    /// let options = LockOptions::new().ttl(Duration::from_secs(10)).acquire_timeout(Duration::from_secs(60));
+    /// let guard = client.lock_with("report", &options)?;
+    /// assert!(guard.remaining() <= Duration::from_secs(10));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`lock`](Self::lock); `Aborted` if the options' token was cancelled; `InvalidArgument` for a bad option.
-    pub fn lock_with(&self, key: &str, options: &LockOptions) -> Result<Guard, LockError> {
+    pub fn lock_with(&self, key: impl IntoKey, options: &LockOptions) -> Result<Guard, LockError> {
+        self.lock_key(self.key(key)?, options)
+    }
+
+    /// The key that a caller named, in the process that opened the client.
+    fn key(&self, key: impl IntoKey) -> Result<Key, LockError> {
         self.core.refuse_inherited()?;
-        let (key, checked) = (Key::new(key)?, options.checked()?);
+        key.into_key()
+    }
+
+    fn lock_key(&self, key: Key, options: &LockOptions) -> Result<Guard, LockError> {
+        let checked = options.checked()?;
         let at = AttemptTarget {
             core: &self.core,
             key: &key,
@@ -159,25 +242,48 @@ impl Client {
         self.guard(key, granted, last, &checked, options)
     }
 
-    /// Takes the lock of `key` if it is free: one attempt.
+    /// Takes the lock of `key` if it is free: one attempt. `None` if another caller holds it.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
+    /// let first = client.try_lock("nightly")?;
+    /// assert!(first.is_some());
+    /// assert!(client.try_lock("nightly")?.is_none());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// `InvalidArgument` for a bad key; the store's trouble.
-    pub fn try_lock(&self, key: &str) -> Result<Option<Guard>, LockError> {
+    pub fn try_lock(&self, key: impl IntoKey) -> Result<Option<Guard>, LockError> {
         self.try_lock_with(key, &LockOptions::new())
     }
 
     /// Takes the lock of `key` if it is free: one attempt, whatever the options say of waiting.
     ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
+    /// use std::time::Duration;
+    /// use syncguard::LockOptions;
+    ///
+    /// let options = LockOptions::new().ttl(Duration::from_secs(10)).no_heartbeat();
+    /// assert!(client.try_lock_with("nightly", &options)?.is_some());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`try_lock`](Self::try_lock); `Aborted` if the options' token was cancelled; `InvalidArgument` for a bad option.
     pub fn try_lock_with(
         &self,
-        key: &str,
+        key: impl IntoKey,
         options: &LockOptions,
     ) -> Result<Option<Guard>, LockError> {
-        self.core.refuse_inherited()?;
-        let (key, checked) = (Key::new(key)?, options.checked()?);
+        self.try_lock_key(self.key(key)?, options)
+    }
+
+    fn try_lock_key(&self, key: Key, options: &LockOptions) -> Result<Option<Guard>, LockError> {
+        let checked = options.checked()?;
         let at = AttemptTarget {
             core: &self.core,
             key: &key,
@@ -203,15 +309,25 @@ impl Client {
     /// Joins the line of those that wait for `key` here, without blocking and without contacting the store: for a caller that cannot
     /// make an attempt now. The rest is as in [`lock_or_wait`](Self::lock_or_wait).
     ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
+    /// use syncguard::{LockOptions, WaiterEvent, WaiterStep};
+    ///
+    /// let waiter = client.waiter("nightly", &LockOptions::new(), || println!("ask again"))?;
+    /// assert!(matches!(waiter.next(WaiterEvent::Woken), WaiterStep::Try { .. }));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// `InvalidArgument` for a bad key or option.
     pub fn waiter(
         &self,
-        key: &str,
+        key: impl IntoKey,
         options: &LockOptions,
         wake: impl Fn() + Send + Sync + 'static,
     ) -> Result<Waiter, LockError> {
-        Waiter::join(self, key, options, wake)
+        Waiter::join(self, self.key(key)?, options, wake)
     }
 
     /// Takes the lock of `key`, in one attempt, if no local waiter exists and it is free; else a place in line, for a caller that
@@ -220,24 +336,40 @@ impl Client {
     /// `wake` is called, on any thread, when the place becomes the first one and when the lock may have been freed. It must not
     /// block; if it panics, the panic goes no further. The options' token ends this call only.
     ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
+    /// use syncguard::{LockOptions, Turn};
+    ///
+    /// let turn = client.lock_or_wait("nightly", &LockOptions::new(), || println!("ask again"))?;
+    /// assert!(matches!(turn, Turn::Held(_)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`lock_with`](Self::lock_with), for what ends the wait at once.
     pub fn lock_or_wait(
         &self,
-        key: &str,
+        key: impl IntoKey,
         options: &LockOptions,
         wake: impl Fn() + Send + Sync + 'static,
     ) -> Result<Turn, LockError> {
-        Waiter::enter(self, key, options, wake)
+        Waiter::enter(self, self.key(key)?, options, wake)
     }
 
     /// Whether a caller of this client waits for `key`. A caller that comes now should join the line. No I/O.
     ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
+    /// assert!(!client.is_waited_for("nightly")?);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// `InvalidArgument` for a bad key.
-    pub fn is_waited_for(&self, key: &str) -> Result<bool, LockError> {
-        self.core.refuse_inherited()?;
-        Ok(self.core.lines.is_waited_for(&Key::new(key)?))
+    pub fn is_waited_for(&self, key: impl IntoKey) -> Result<bool, LockError> {
+        Ok(self.core.lines.is_waited_for(&self.key(key)?))
     }
 
     /// Runs `work` under the lock of `key` and releases it afterwards, also if `work` panics. A release that fails goes to
@@ -256,17 +388,32 @@ impl Client {
     ///
     /// # Errors
     /// As [`lock`](Self::lock), and then `work` was not run. `Lost` if the lock was lost while it ran.
-    pub fn with_lock<R>(&self, key: &str, work: impl FnOnce(&Guard) -> R) -> Result<R, LockError> {
-        self.with_lock_and(key, &LockOptions::new(), work)
+    pub fn with_lock<R>(
+        &self,
+        key: impl IntoKey,
+        work: impl FnOnce(&Guard) -> R,
+    ) -> Result<R, LockError> {
+        self.with_lock_with(key, &LockOptions::new(), work)
     }
 
     /// As [`with_lock`](Self::with_lock), with options.
     ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
+    /// use std::time::Duration;
+    /// use syncguard::LockOptions;
+    ///
+    /// let options = LockOptions::new().acquire_timeout(Duration::from_secs(60));
+    /// client.with_lock_with("report", &options, |guard| println!("{:?} left", guard.remaining()))?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`lock_with`](Self::lock_with), and then `work` was not run. `Lost` if the lock was lost while it ran.
-    pub fn with_lock_and<R>(
+    pub fn with_lock_with<R>(
         &self,
-        key: &str,
+        key: impl IntoKey,
         options: &LockOptions,
         work: impl FnOnce(&Guard) -> R,
     ) -> Result<R, LockError> {
@@ -315,6 +462,17 @@ impl Client {
     /// As [`check`](Self::check), within the bounds of `call`. Ended while the hook is told, it answers what it found, with what
     /// was not delivered.
     ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
+    /// use std::time::Duration;
+    /// use syncguard::Call;
+    ///
+    /// let checked = client.check_with(&Call::new().within(Duration::from_secs(1)))?;
+    /// println!("{} warnings", checked.warnings.len());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// As there, and `Aborted`.
     pub fn check_with(&self, call: &Call<'_>) -> Result<Checked, LockError> {
@@ -343,14 +501,49 @@ impl Client {
 
     /// Creates what the store needs (tables and functions; nothing in Redis). Idempotent; many processes may do it at once.
     ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
+    /// client.setup_schema()?;
+    /// client.setup_schema()?; // changes nothing
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// Trouble, or a store that holds something else under our names.
     pub fn setup_schema(&self) -> Result<(), LockError> {
-        Backend::setup_schema(self, &Call::new())
+        self.setup_schema_with(&Call::new())
+    }
+
+    /// As [`setup_schema`](Self::setup_schema), within the bounds of `call`.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
+    /// use std::time::Duration;
+    /// use syncguard::Call;
+    ///
+    /// client.setup_schema_with(&Call::new().within(Duration::from_secs(1)))?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As there, and `Aborted`.
+    pub fn setup_schema_with(&self, call: &Call<'_>) -> Result<(), LockError> {
+        Backend::setup_schema(self, call)
     }
 
     /// Stops renewing the guards of this client and of its clones, for good, without releasing them: their leases run out
     /// unless they are extended or released. For a program that ends while work under a lock still runs.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
+    /// let guard = client.lock("nightly")?;
+    /// client.stop_renewing();
+    /// assert!(!guard.is_lost()); // not yet: its ttl of 30 s runs
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn stop_renewing(&self) {
         self.core.renewing.store(false, Ordering::Release);
     }

@@ -89,12 +89,11 @@ pub enum WaiterStep {
 impl Waiter {
     pub(crate) fn join(
         client: &Client,
-        key: &str,
+        key: Key,
         options: &LockOptions,
         wake: impl Fn() + Send + Sync + 'static,
     ) -> Result<Self, LockError> {
-        client.core.refuse_inherited()?;
-        let (key, checked) = (Key::new(key)?, options.checked()?);
+        let checked = options.checked()?;
         let at = target(client, &key, Call::of(options));
         let mut wait = Wait::new(at, &checked)?;
         let ticket = wait.join(at, Arc::new(Callback(wake)));
@@ -103,12 +102,11 @@ impl Waiter {
 
     pub(crate) fn enter(
         client: &Client,
-        key: &str,
+        key: Key,
         options: &LockOptions,
         wake: impl Fn() + Send + Sync + 'static,
     ) -> Result<Turn, LockError> {
-        client.core.refuse_inherited()?;
-        let (key, checked) = (Key::new(key)?, options.checked()?);
+        let checked = options.checked()?;
         let at = target(client, &key, Call::of(options));
         let mut wait = Wait::new(at, &checked)?;
         let last = wait.last();

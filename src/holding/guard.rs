@@ -15,7 +15,7 @@ use crate::backend::{Absence, ExtendOutcome, ReleaseOutcome};
 use crate::holding::heartbeat;
 use crate::holding::held::Held;
 use crate::holding::lifecycle::{ExtendTurn, ReleaseTurn};
-use crate::options::hooks::FailedRelease;
+use crate::options::hooks::report_failed_release;
 use crate::options::lock::{CheckedLockOptions, LockOptions};
 use crate::runtime::cancel::deadline_after;
 use crate::runtime::ending::InUse;
@@ -24,6 +24,7 @@ use crate::runtime::unwinding::on_panic;
 use crate::runtime::wake::WakeFd;
 use crate::runtime::workers::guarded;
 use crate::types::error::{ErrorCode, LockError, LossReason};
+use crate::types::failed_release::{FailedRelease, ReleaseOrigin};
 use crate::types::fence::Fence;
 use crate::types::key::Key;
 use crate::types::lock_id::LockId;
@@ -67,6 +68,21 @@ pub struct Guard {
     dispose_by: OnceLock<Instant>,
     /// Dropped last: a guard may outlive its client.
     _in_use: InUse,
+}
+
+/// What ended [`Guard::wait_lost_with`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[must_use]
+#[non_exhaustive]
+pub enum WaitEnd {
+    /// The lock is lost, for this reason: stop working.
+    Lost(LossReason),
+    /// The guard is released, or its release has begun.
+    Released,
+    /// The token of the call was cancelled. The lock is held.
+    Cancelled,
+    /// The deadline of the call has passed. The lock is held.
+    TimeOver,
 }
 
 impl Guard {
@@ -126,9 +142,18 @@ impl Guard {
         &self.held.granted.lock_id
     }
 
-    /// The normalised key.
-    pub fn key(&self) -> &str {
-        self.held.key.as_str()
+    /// The key. `guard.key().as_str()` is the normalised text.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
+    /// let guard = client.lock("nightly")?;
+    /// assert_eq!(guard.key().as_str(), "nightly");
+    /// assert!(client.is_locked(guard.key())?);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn key(&self) -> &Key {
+        &self.held.key
     }
 
     /// When the lease ends, on the store's clock (Unix milliseconds), as of the last renewal. For display; decide by
@@ -174,13 +199,82 @@ impl Guard {
         }
     }
 
-    /// Waits until the lock is lost (true), or until it is released or `timeout` has passed (false). `None` waits without
-    /// end.
-    pub fn wait_lost(&self, timeout: Option<Duration>) -> bool {
+    /// Waits until the lock is lost (true) or released (false), however long that takes. From any thread, any number at once.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
+    /// let guard = client.lock("nightly")?;
+    /// std::thread::scope(|scope| {
+    ///     let watcher = scope.spawn(|| guard.wait_lost());
+    ///     guard.release()?.expect_released();
+    ///     assert!(!watcher.join().unwrap());
+    ///     Ok::<(), syncguard::LockError>(())
+    /// })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn wait_lost(&self) -> bool {
+        matches!(self.wait_lost_with(&Call::new()), WaitEnd::Lost(_))
+    }
+
+    /// As [`wait_lost`](Self::wait_lost), at most for `timeout`; false too if that has passed. A `timeout` of [`Duration::MAX`]
+    /// is without end.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
+    /// use std::time::Duration;
+    ///
+    /// let guard = client.lock("nightly")?;
+    /// assert!(!guard.wait_lost_for(Duration::from_millis(5)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn wait_lost_for(&self, timeout: Duration) -> bool {
+        let call = Call::new().within(timeout);
+        matches!(self.wait_lost_with(&call), WaitEnd::Lost(_))
+    }
+
+    /// Waits until the lock is lost or released, the token of `call` is cancelled, or its deadline has passed, and says which
+    /// of them it was: the pause of a worker that repeats its work under a lock. No I/O. Where several are true, the first of
+    /// the list in [`WaitEnd`] is answered. From any thread, any number at once.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
+    /// use std::time::Duration;
+    /// use syncguard::{Call, CancelToken, WaitEnd};
+    ///
+    /// let shutdown = CancelToken::new();
+    /// let guard = client.lock("nightly")?;
+    /// loop {
+    ///     println!("one step of the work");
+    ///     # shutdown.cancel();
+    ///     let pause = Call::new().within(Duration::from_secs(10)).cancelled_by(&shutdown);
+    ///     match guard.wait_lost_with(&pause) {
+    ///         WaitEnd::TimeOver => continue,
+    ///         WaitEnd::Lost(why) => eprintln!("stop working: {why}"),
+    ///         _ => println!("shutting down"),
+    ///     }
+    ///     break;
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn wait_lost_with(&self, call: &Call<'_>) -> WaitEnd {
         if self.is_inherited() {
-            return true;
+            return WaitEnd::Lost(LossReason::Forked);
         }
-        self.is_lost() || self.held.life.wait_lost(timeout.map(deadline_after))
+        let held = &self.held;
+        // Looks at the clock: the timer's thread may be late.
+        if !self.is_lost() {
+            let _wake = held.wake_on_cancel(call);
+            held.life.wait_lost(call);
+        }
+        match self.loss() {
+            Some(why) => WaitEnd::Lost(why),
+            None if !held.life.is_held() => WaitEnd::Released,
+            None if call.is_cancelled() => WaitEnd::Cancelled,
+            None => WaitEnd::TimeOver,
+        }
     }
 
     /// A descriptor that becomes readable when the lock is lost, for `poll` and `epoll`. It belongs to the guard; do not read
@@ -427,12 +521,13 @@ impl Guard {
         };
         let failed = FailedRelease {
             error,
-            key: self.held.key.as_str().to_owned(),
-            lock_id: self.held.granted.lock_id.as_str().to_owned(),
-            source: "drop",
+            key: self.held.key.clone(),
+            lock_id: self.held.granted.lock_id,
+            origin: ReleaseOrigin::Drop,
         };
         self.held.core.runtime.timer.clear(self.alarm_id);
-        failed.report(
+        report_failed_release(
+            failed,
             self.held.on_release_error.clone(),
             &self.held.core.runtime.workers,
             &self.held.core.runtime.timer,

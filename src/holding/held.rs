@@ -144,7 +144,7 @@ impl Held {
 
 impl Alarm for Held {
     fn is_of(&self, thread: u64, lock_id_hash: &str) -> bool {
-        self.thread == thread && self.granted.lock_id.hash() == lock_id_hash
+        self.thread == thread && self.granted.lock_id.log_hash() == lock_id_hash
     }
 
     fn ring(self: Arc<Self>, now: Duration) -> Option<Duration> {

@@ -411,13 +411,12 @@ impl Lifecycle {
         self.state.lock().lost
     }
 
-    /// Waits until lost (true), or until released or `limit` (false).
-    pub(crate) fn wait_lost(&self, limit: Option<Instant>) -> bool {
+    /// Waits until lost or released, at most until `call` is over (a cancel must wake us).
+    pub(crate) fn wait_lost(&self, call: &Call<'_>) {
         let mut state = self.state.lock();
-        while state.is_held() && limit.is_none_or(|l| Instant::now() < l) {
-            self.changed.wait_until(&mut state, limit);
+        while state.is_held() && !call.is_over() {
+            self.changed.wait_until(&mut state, call.deadline());
         }
-        state.lost.is_some()
     }
 
     /// Has `fd` raised on loss, at once if that has happened.

@@ -238,7 +238,10 @@ fn a_heartbeat_that_cannot_start_keeps_no_release_waiting() {
 fn whoever_waits_for_the_loss_is_woken() {
     loom::model(|| {
         let guard = WatchedGuard::new(Pace::Never);
-        let waiter = spawn(&guard, |g| assert!(g.life.wait_lost(None)));
+        let waiter = spawn(&guard, |g| {
+            g.life.wait_lost(&Call::new());
+            assert!(g.life.loss().is_some());
+        });
         guard.tick(TTL);
         waiter.join().expect("the waiter ends");
     });

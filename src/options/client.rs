@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::options::hooks::{IncludeRaw, OnEvent, OnReleaseError, OnWarning, ReleaseError};
+use crate::options::hooks::{IncludeRaw, OnEvent, OnReleaseError, OnWarning};
 use crate::runtime::Runtime;
 use crate::types::error::LockError;
 use crate::types::event::LockEvent;
+use crate::types::failed_release::FailedRelease;
 
 /// The default number of connections.
 pub const DEFAULT_POOL_SIZE: usize = 16;
@@ -87,26 +88,26 @@ impl ClientOptions {
 
     /// Redis: what stands before every stored key. Default `"syncguard"`; trailing colons do not count, so `"a"` and `"a:"`
     /// are the same. Prefixes of clients that share a database must not nest (`"app"` and `"app:x"`).
-    pub fn key_prefix(mut self, prefix: &str) -> Self {
-        self.key_prefix = prefix.to_owned();
+    pub fn key_prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.key_prefix = prefix.into();
         self
     }
 
     /// Postgres: the schema of the tables and functions. Default: the first one of the connection's `search_path`.
-    pub fn schema(mut self, schema: &str) -> Self {
-        self.schema = Some(schema.to_owned());
+    pub fn schema(mut self, schema: impl Into<String>) -> Self {
+        self.schema = Some(schema.into());
         self
     }
 
     /// Postgres: the table of locks. Default `"syncguard_locks"`.
-    pub fn table_name(mut self, name: &str) -> Self {
-        self.table_name = Some(name.to_owned());
+    pub fn table_name(mut self, name: impl Into<String>) -> Self {
+        self.table_name = Some(name.into());
         self
     }
 
     /// Postgres: the table of fence counters. Default `"syncguard_fence_counters"`.
-    pub fn fence_table_name(mut self, name: &str) -> Self {
-        self.fence_table_name = Some(name.to_owned());
+    pub fn fence_table_name(mut self, name: impl Into<String>) -> Self {
+        self.fence_table_name = Some(name.into());
         self
     }
 
@@ -157,14 +158,15 @@ impl ClientOptions {
     /// builds or with `SYNCGUARD_DEBUG=true`, without key or id; silent otherwise.
     pub fn on_release_error(
         mut self,
-        hook: impl Fn(&ReleaseError<'_>) + Send + Sync + 'static,
+        hook: impl Fn(&FailedRelease) + Send + Sync + 'static,
     ) -> Self {
         self.on_release_error = Some(Arc::new(hook));
         self
     }
 
     /// Called on a thread of the library with what an operator should know: a store that is not safe, a fence near its limit, a
-    /// ttl so short that a lock was lost already when it was granted. Default: to stderr.
+    /// ttl so short that a lock was lost already when it was granted, an option that the opened store does not use. Default: to
+    /// stderr.
     pub fn on_warning(mut self, hook: impl Fn(&str) + Send + Sync + 'static) -> Self {
         self.on_warning = Some(Arc::new(hook));
         self

@@ -11,44 +11,17 @@ use crate::runtime::wake::Wake as _;
 use crate::runtime::workers::{Workers, guarded};
 use crate::types::error::LockError;
 use crate::types::event::LockEvent;
-use crate::types::key::hash_key;
+use crate::types::failed_release::FailedRelease;
 
 /// What a lost guard's callback is told.
 pub(crate) type OnLost = Arc<dyn Fn(&LockError) + Send + Sync>;
 /// What a failed release in `Drop` is told to.
-pub(crate) type OnReleaseError = Arc<dyn Fn(&ReleaseError<'_>) + Send + Sync>;
+pub(crate) type OnReleaseError = Arc<dyn Fn(&FailedRelease) + Send + Sync>;
 
 /// What a warning is told to.
 pub(crate) type OnWarning = Arc<dyn Fn(&str) + Send + Sync>;
 /// What an event is told to.
 pub(crate) type OnEvent = Arc<dyn Fn(&LockEvent) + Send + Sync>;
-
-/// A release that failed and has no caller to answer to: in `Drop`, or in the undoing of an acquire of unknown outcome.
-///
-/// The key and lock id are here so that a hook can act on them; they are raw, so think before you log them. `Debug` shows
-/// their hashes.
-#[non_exhaustive]
-pub struct ReleaseError<'a> {
-    /// What went wrong.
-    pub error: &'a LockError,
-    /// The raw key.
-    pub key: &'a str,
-    /// The raw lock id.
-    pub lock_id: &'a str,
-    /// Where: `"drop"` or `"undo"`.
-    pub source: &'a str,
-}
-
-impl fmt::Debug for ReleaseError<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ReleaseError")
-            .field("error", self.error)
-            .field("key_hash", &hash_key(self.key))
-            .field("lock_id_hash", &hash_key(self.lock_id))
-            .field("source", &self.source)
-            .finish()
-    }
-}
 
 /// Whether events carry raw keys and lock ids.
 #[derive(Clone, Default)]
@@ -148,48 +121,23 @@ fn tell(hook: Option<&OnWarning>, message: &str) {
     }
 }
 
-/// A failed release, before it is reported.
-pub(crate) struct FailedRelease {
-    pub(crate) error: LockError,
-    pub(crate) key: String,
-    pub(crate) lock_id: String,
-    pub(crate) source: &'static str,
-}
-
-impl FailedRelease {
-    pub(crate) fn report(
-        self,
-        hook: Option<OnReleaseError>,
-        workers: &Arc<Workers>,
-        timer: &Timer,
-    ) {
-        match hook {
-            Some(hook) => workers.run(
-                timer,
-                Box::new(move || {
-                    let Self {
-                        error,
-                        key,
-                        lock_id,
-                        source,
-                    } = &self;
-                    hook(&ReleaseError {
-                        error,
-                        key,
-                        lock_id,
-                        source,
-                    });
-                }),
-            ),
-            None if cfg!(debug_assertions)
-                || std::env::var("SYNCGUARD_DEBUG").is_ok_and(|v| v == "true") =>
-            {
-                tell_stderr(format_args!(
-                    "a lock could not be released ({}): {}",
-                    self.source, self.error
-                ));
-            }
-            None => {}
+/// Has the hook told of a failed release; without a hook, stderr where a developer looks.
+pub(crate) fn report_failed_release(
+    failed: FailedRelease,
+    hook: Option<OnReleaseError>,
+    workers: &Arc<Workers>,
+    timer: &Timer,
+) {
+    match hook {
+        Some(hook) => workers.run(timer, Box::new(move || hook(&failed))),
+        None if cfg!(debug_assertions)
+            || std::env::var("SYNCGUARD_DEBUG").is_ok_and(|v| v == "true") =>
+        {
+            tell_stderr(format_args!(
+                "a lock could not be released ({}): {}",
+                failed.origin, failed.error
+            ));
         }
+        None => {}
     }
 }

@@ -4,10 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::options::hooks::{OnLost, OnReleaseError, ReleaseError};
+use crate::options::hooks::{OnLost, OnReleaseError};
 use crate::options::retry::{Backoff, DEFAULT_MAX_RETRIES, DEFAULT_RETRY_DELAY, Jitter, Retry};
 use crate::runtime::cancel::CancelToken;
 use crate::types::error::LockError;
+use crate::types::failed_release::FailedRelease;
 use crate::types::random::random_bits;
 use crate::types::ttl::Ttl;
 
@@ -65,6 +66,22 @@ impl LockOptions {
     pub fn acquire_timeout(mut self, timeout: Duration) -> Self {
         self.acquire_timeout = Some(timeout);
         self
+    }
+
+    /// Waits for the lock however long that takes, as often as it takes. A cancel of the [token](Self::cancel) and the
+    /// [`deadline`](Self::deadline) still end the wait; an error that can pass does not. Short for an
+    /// [`acquire_timeout`](Self::acquire_timeout) of [`Duration::MAX`] with [`unlimited_retries`](Self::unlimited_retries); of
+    /// these calls the last one counts.
+    ///
+    /// ```
+    /// use syncguard::{CancelToken, LockOptions};
+    ///
+    /// let shutdown = CancelToken::new();
+    /// let options = LockOptions::new().wait_forever().cancel(&shutdown);
+    /// # drop(options);
+    /// ```
+    pub fn wait_forever(self) -> Self {
+        self.acquire_timeout(Duration::MAX).unlimited_retries()
     }
 
     /// How often to try again after the first attempt. Default 10, or without limit if an `acquire_timeout` was set.
@@ -146,7 +163,7 @@ impl LockOptions {
     /// Called on a thread of the library when the release in `Drop` fails. Default: the client's hook.
     pub fn on_release_error(
         mut self,
-        callback: impl Fn(&ReleaseError<'_>) + Send + Sync + 'static,
+        callback: impl Fn(&FailedRelease) + Send + Sync + 'static,
     ) -> Self {
         self.on_release_error = Some(Arc::new(callback));
         self

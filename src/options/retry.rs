@@ -8,7 +8,8 @@ pub const DEFAULT_MAX_RETRIES: u32 = 10;
 pub const DEFAULT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// How the delay between attempts grows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Backoff {
     /// Doubles with every attempt, up to the larger of the base delay and 2 s. The default.
     #[default]
@@ -18,7 +19,8 @@ pub enum Backoff {
 }
 
 /// How the delay between attempts is blurred, so that waiters do not come back together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Jitter {
     /// Half of the delay is fixed, half is random. The default.
     #[default]

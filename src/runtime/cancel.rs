@@ -49,6 +49,10 @@ struct Subscribers {
 
 impl CancelToken {
     /// A token that is not cancelled.
+    ///
+    /// ```
+    /// assert!(!syncguard::CancelToken::new().is_cancelled());
+    /// ```
     pub fn new() -> Self {
         Self {
             inner: Arc::new(TokenState {
@@ -61,6 +65,17 @@ impl CancelToken {
     }
 
     /// A token that is cancelled with this one, and can be cancelled alone.
+    ///
+    /// ```
+    /// use syncguard::CancelToken;
+    ///
+    /// let (all, other) = (CancelToken::new(), CancelToken::new());
+    /// let one = all.child();
+    /// one.cancel();
+    /// assert!(!all.is_cancelled());
+    /// all.cancel();
+    /// assert!(all.child().is_cancelled() && !other.is_cancelled());
+    /// ```
     #[must_use]
     pub fn child(&self) -> Self {
         let inner = Arc::new_cyclic(|me: &Weak<TokenState>| {
@@ -82,13 +97,72 @@ impl CancelToken {
 
     /// Cancels, for good, and wakes all callers that wait with this token or a child of it. From any thread, any number
     /// of times; not from a signal handler.
+    ///
+    /// ```
+    /// let token = syncguard::CancelToken::new();
+    /// let clone = token.clone();
+    /// token.cancel();
+    /// assert!(clone.is_cancelled());
+    /// ```
     pub fn cancel(&self) {
         self.inner.cancel();
     }
 
-    /// Whether it was cancelled.
+    /// Whether it was cancelled. Does not block.
+    ///
+    /// ```
+    /// let token = syncguard::CancelToken::new();
+    /// assert!(!token.is_cancelled());
+    /// ```
     pub fn is_cancelled(&self) -> bool {
         self.inner.cancelled.load(Ordering::Acquire)
+    }
+
+    /// Waits until the token is cancelled. From any thread, any number at once.
+    ///
+    /// ```
+    /// use syncguard::CancelToken;
+    ///
+    /// let token = CancelToken::new();
+    /// let waiter = std::thread::spawn({
+    ///     let token = token.clone();
+    ///     move || token.wait()
+    /// });
+    /// token.cancel();
+    /// waiter.join().unwrap();
+    /// ```
+    pub fn wait(&self) {
+        self.sleep_until(None);
+    }
+
+    /// Waits until the token is cancelled, at most for `timeout`, and answers whether it is cancelled: a sleep that a shutdown
+    /// ends. A `timeout` of [`Duration::MAX`] is without end.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use syncguard::CancelToken;
+    ///
+    /// let token = CancelToken::new();
+    /// assert!(!token.wait_for(Duration::from_millis(5)));
+    /// token.cancel();
+    /// assert!(token.wait_for(Duration::from_secs(60))); // at once
+    /// ```
+    pub fn wait_for(&self, timeout: Duration) -> bool {
+        self.wait_until(deadline_after(timeout))
+    }
+
+    /// As [`wait_for`](Self::wait_for), at most until `deadline`. A deadline that has passed does not wait.
+    ///
+    /// ```
+    /// use std::time::{Duration, Instant};
+    /// use syncguard::CancelToken;
+    ///
+    /// let token = CancelToken::new();
+    /// assert!(!token.wait_until(Instant::now() + Duration::from_millis(5)));
+    /// ```
+    pub fn wait_until(&self, deadline: Instant) -> bool {
+        self.sleep_until(Some(deadline));
+        self.is_cancelled()
     }
 
     /// Wakes `sleeper` on cancel, until the subscription is dropped. Wakes at once if that has happened already.

@@ -10,3 +10,4 @@ pub(crate) mod postgres;
 pub(crate) mod redis;
 #[cfg(feature = "sqlite")]
 pub(crate) mod sqlite;
+pub(crate) mod unused_options;

@@ -64,7 +64,8 @@ impl fmt::Display for ErrorCode {
     }
 }
 
-/// Why a guard was lost: what an error of [`ErrorCode::Lost`] carries, and [`Guard::loss`](crate::Guard::loss) answers.
+/// Why a guard was lost: what an error of [`ErrorCode::Lost`] carries, and [`Guard::loss`](crate::Guard::loss) answers. `Display`
+/// is a sentence for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LossReason {
@@ -101,6 +102,12 @@ impl LossReason {
                  forked: it closed descriptors that are not its own, or copies of them; open a new client)"
             }
         }
+    }
+}
+
+impl fmt::Display for LossReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.message())
     }
 }
 
@@ -232,7 +239,7 @@ impl LockError {
     /// Names the key concerned, by its hash.
     #[must_use]
     pub fn for_key(mut self, key: &crate::Key) -> Self {
-        self.0.key_hash = Some(key.hash());
+        self.0.key_hash = Some(key.log_hash());
         self
     }
 
@@ -304,7 +311,7 @@ impl LockError {
         &self.0.message
     }
 
-    /// The hash of the key concerned, as [`Key::hash`](crate::Key::hash) shows it; `None` where no key is involved.
+    /// The hash of the key concerned, as [`Key::log_hash`](crate::Key::log_hash) shows it; `None` where no key is involved.
     pub fn key_hash(&self) -> Option<&str> {
         self.0.key_hash.as_deref()
     }

@@ -1,6 +1,7 @@
 //! [`Fence`]: the number by which a resource refuses a former holder.
 
 use std::fmt;
+use std::str::FromStr;
 
 use crate::types::error::LockError;
 
@@ -21,6 +22,10 @@ const FENCE_CEILING: u64 = 999_999_999_999_999;
 /// let fence = Fence::new(42)?;
 /// assert_eq!(fence.to_string(), "000000000000042");
 /// assert_eq!(fence.get(), 42);
+///
+/// let column = i64::from(fence); // for a BIGINT; no cast
+/// assert_eq!(Fence::try_from(column)?, fence);
+/// assert_eq!("000000000000042".parse::<Fence>()?, fence);
 /// # Ok::<(), syncguard::LockError>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -28,6 +33,14 @@ pub struct Fence(u64);
 
 impl Fence {
     /// Checks that a number fits 15 digits.
+    ///
+    /// ```
+    /// use syncguard::Fence;
+    ///
+    /// assert_eq!(Fence::new(7)?.get(), 7);
+    /// assert!(Fence::new(1_000_000_000_000_000).is_err());
+    /// # Ok::<(), syncguard::LockError>(())
+    /// ```
     ///
     /// # Errors
     /// `InvalidArgument` for anything longer.
@@ -39,7 +52,15 @@ impl Fence {
         }
     }
 
-    /// Reads the 15-digit text of a fence.
+    /// Reads the 15-digit text of a fence, as `Display` writes it.
+    ///
+    /// ```
+    /// use syncguard::Fence;
+    ///
+    /// assert_eq!(Fence::parse("000000000000042")?, Fence::new(42)?);
+    /// assert!(Fence::parse("42").is_err());
+    /// # Ok::<(), syncguard::LockError>(())
+    /// ```
     ///
     /// # Errors
     /// `InvalidArgument` unless the text is exactly 15 digits.
@@ -59,6 +80,14 @@ impl Fence {
     }
 
     /// The fence after a stored counter: the check every backend makes before it writes anything.
+    ///
+    /// ```
+    /// use syncguard::{Fence, MAX_FENCE};
+    ///
+    /// assert_eq!(Fence::after(41)?, Fence::new(42)?);
+    /// assert!(Fence::after(MAX_FENCE as i64).is_err());
+    /// # Ok::<(), syncguard::LockError>(())
+    /// ```
     ///
     /// # Errors
     /// `Internal` if the counter is negative or at its limit; nothing may be written then.
@@ -86,6 +115,54 @@ impl fmt::Display for Fence {
 impl fmt::Debug for Fence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Fence({self})")
+    }
+}
+
+impl FromStr for Fence {
+    type Err = LockError;
+
+    fn from_str(text: &str) -> Result<Self, LockError> {
+        Self::parse(text)
+    }
+}
+
+impl TryFrom<&str> for Fence {
+    type Error = LockError;
+
+    fn try_from(text: &str) -> Result<Self, LockError> {
+        Self::parse(text)
+    }
+}
+
+impl TryFrom<u64> for Fence {
+    type Error = LockError;
+
+    fn try_from(n: u64) -> Result<Self, LockError> {
+        Self::new(n)
+    }
+}
+
+impl TryFrom<i64> for Fence {
+    type Error = LockError;
+
+    fn try_from(n: i64) -> Result<Self, LockError> {
+        match u64::try_from(n) {
+            Ok(n) => Self::new(n),
+            Err(_) => Err(LockError::invalid("a fence is not negative")),
+        }
+    }
+}
+
+impl From<Fence> for u64 {
+    fn from(fence: Fence) -> Self {
+        fence.0
+    }
+}
+
+impl From<Fence> for i64 {
+    fn from(fence: Fence) -> Self {
+        // 15 digits always fit.
+        fence.0 as Self
     }
 }
 

@@ -6,7 +6,7 @@ use crate::types::fence::Fence;
 use crate::types::liveness;
 
 /// The holder of a key, as far as a contended attempt learnt it without another trip. Nothing in it is secret.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Holder {
     /// The hash of the holder's lock id.

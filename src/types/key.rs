@@ -1,12 +1,14 @@
-//! [`Key`]: a name that was checked. Every name enters here.
+//! [`Key`]: a name that was checked. Every name enters here. [`IntoKey`]: what may name a lock in a call.
 
 use std::borrow::Cow;
 use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfc_quick};
 
 use crate::types::error::LockError;
+use crate::types::sealed::Sealed;
 
 /// The longest key, in bytes of UTF-8 after NFC.
 pub const MAX_KEY_BYTES: usize = 512;
@@ -14,7 +16,11 @@ pub const MAX_KEY_BYTES: usize = 512;
 /// A checked lock name: Unicode NFC, 1 to 512 bytes of UTF-8, no U+0000.
 ///
 /// Two texts that are the same after normalisation name the same lock. Case and spaces count.
-/// Cheap to clone. `Debug` shows the [hash](Self::hash) only.
+/// Cheap to clone: clones share the text. A program that takes one lock often makes the key once and passes `&key`, which is
+/// not checked again.
+///
+/// A key may hold a customer's name or a secret, so nothing prints it by accident: `Debug` shows the
+/// [hash for logs](Self::log_hash) only, and there is no `Display`. [`as_str`](Self::as_str) gives the text.
 ///
 /// ```
 /// use syncguard::Key;
@@ -22,6 +28,9 @@ pub const MAX_KEY_BYTES: usize = 512;
 /// let key = Key::new("invoice:42")?;
 /// assert_eq!(key.as_str(), "invoice:42");
 /// assert_eq!(Key::new("cafe\u{301}")?, Key::new("caf\u{e9}")?);
+///
+/// let parsed: Key = "invoice:42".parse()?;
+/// assert_eq!(Key::try_from(String::from("invoice:42"))?, parsed);
 /// # Ok::<(), syncguard::LockError>(())
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -54,19 +63,132 @@ impl Key {
     }
 
     /// The normalised text.
+    ///
+    /// ```
+    /// assert_eq!(syncguard::Key::new("cafe\u{301}")?.as_str(), "caf\u{e9}");
+    /// # Ok::<(), syncguard::LockError>(())
+    /// ```
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The key's hash for logs and displays: 24 hex digits. Not for security.
-    pub fn hash(&self) -> String {
+    /// What a log may hold in place of the key: [`hash_key`] of it, 24 hex digits. Fields named `key_hash` hold this. It tells
+    /// keys apart; it is not for security.
+    ///
+    /// ```
+    /// use syncguard::{Key, hash_key};
+    ///
+    /// assert_eq!(Key::new("user:42")?.log_hash(), hash_key("user:42"));
+    /// # Ok::<(), syncguard::LockError>(())
+    /// ```
+    pub fn log_hash(&self) -> String {
         hash_normalised(&self.0)
     }
 }
 
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Key(#{})", self.hash())
+        write!(f, "Key(#{})", self.log_hash())
+    }
+}
+
+impl FromStr for Key {
+    type Err = LockError;
+
+    fn from_str(text: &str) -> Result<Self, LockError> {
+        Self::new(text)
+    }
+}
+
+impl TryFrom<&str> for Key {
+    type Error = LockError;
+
+    fn try_from(text: &str) -> Result<Self, LockError> {
+        Self::new(text)
+    }
+}
+
+impl TryFrom<String> for Key {
+    type Error = LockError;
+
+    fn try_from(text: String) -> Result<Self, LockError> {
+        Self::new(&text)
+    }
+}
+
+impl AsRef<str> for Key {
+    fn as_ref(&self) -> &str {
+        self.as_str()
+    }
+}
+
+/// What names a lock in a call: a `&str`, a `String`, a `&String`, a [`Key`] or a `&Key`.
+///
+/// A text is normalised and checked as in [`Key::new`]; a key was checked when it was made. The methods of
+/// [`Client`](crate::Client) take any of these. Other types cannot implement it.
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
+/// use syncguard::Key;
+///
+/// let key = Key::new("invoice:42")?;
+/// drop(client.lock("invoice:42")?);
+/// drop(client.lock(format!("invoice:{}", 42))?);
+/// drop(client.lock(&key)?);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub trait IntoKey: Sealed {
+    /// The key. Does not allocate for a key; once for a text.
+    ///
+    /// ```
+    /// use syncguard::{IntoKey, Key};
+    ///
+    /// assert_eq!("invoice:42".into_key()?, Key::new("invoice:42")?);
+    /// # Ok::<(), syncguard::LockError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a text that is no key, as [`Key::new`].
+    fn into_key(self) -> Result<Key, LockError>;
+}
+
+impl Sealed for Key {}
+impl IntoKey for Key {
+    fn into_key(self) -> Result<Key, LockError> {
+        Ok(self)
+    }
+}
+
+impl Sealed for &Key {}
+impl IntoKey for &Key {
+    fn into_key(self) -> Result<Key, LockError> {
+        Ok(self.clone())
+    }
+}
+
+impl IntoKey for &str {
+    fn into_key(self) -> Result<Key, LockError> {
+        Key::new(self)
+    }
+}
+
+/// An iterator over `&[&str]` gives these.
+impl IntoKey for &&str {
+    fn into_key(self) -> Result<Key, LockError> {
+        Key::new(self)
+    }
+}
+
+impl IntoKey for String {
+    fn into_key(self) -> Result<Key, LockError> {
+        Key::new(&self)
+    }
+}
+
+impl IntoKey for &String {
+    fn into_key(self) -> Result<Key, LockError> {
+        Key::new(self)
     }
 }
 
@@ -142,7 +264,7 @@ mod tests {
         fn normalising_twice_changes_nothing(text in "\\PC{0,80}") {
             if let Ok(key) = Key::new(&text) {
                 prop_assert_eq!(Key::new(key.as_str()).ok(), Some(key.clone()));
-                prop_assert_eq!(hash_key(&text), key.hash());
+                prop_assert_eq!(hash_key(&text), key.log_hash());
             }
         }
     }

@@ -1,24 +1,28 @@
-//! [`LockId`]: the proof that a caller owns a lock.
+//! [`LockId`]: the proof that a caller owns a lock. [`IntoLockId`]: what may name a grant in a call.
 
 use std::fmt;
+use std::str::FromStr;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use crate::types::error::LockError;
 use crate::types::random::random_bytes;
+use crate::types::sealed::Sealed;
 
 const ID_LEN: usize = 22;
 
 /// The id of one grant, minted by the caller that acquires: 128 random bits from the operating system as 22 base64url characters.
 ///
-/// It is the proof of ownership: a program that knows it can release or extend the lock. `Debug` shows the [hash](Self::hash) only.
+/// It is the proof of ownership: a program that knows it can release or extend the lock. So nothing prints it by accident:
+/// `Debug` shows the [hash for logs](Self::log_hash) only, and there is no `Display`. [`as_str`](Self::as_str) gives the text.
 ///
 /// ```
 /// use syncguard::LockId;
 ///
 /// let id = LockId::random()?;
 /// assert_eq!(LockId::parse(id.as_str())?, id);
+/// assert_eq!(id.as_str().parse::<LockId>()?, id);
 /// # Ok::<(), syncguard::LockError>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -26,6 +30,13 @@ pub struct LockId([u8; ID_LEN]);
 
 impl LockId {
     /// A new id, straight from the operating system: a user-space generator would repeat itself in a forked child.
+    ///
+    /// ```
+    /// use syncguard::LockId;
+    ///
+    /// assert_ne!(LockId::random()?, LockId::random()?);
+    /// # Ok::<(), syncguard::LockError>(())
+    /// ```
     ///
     /// # Errors
     /// `Internal` if the operating system has no randomness to give.
@@ -36,6 +47,14 @@ impl LockId {
     }
 
     /// Checks a text to be a lock id.
+    ///
+    /// ```
+    /// use syncguard::LockId;
+    ///
+    /// assert_eq!(LockId::parse("AAAAAAAAAAAAAAAAAAAAAA")?.as_str().len(), 22);
+    /// assert!(LockId::parse("too short").is_err());
+    /// # Ok::<(), syncguard::LockError>(())
+    /// ```
     ///
     /// # Errors
     /// `InvalidArgument` unless it is exactly 22 of `[A-Za-z0-9_-]`. The message does not repeat it.
@@ -54,8 +73,17 @@ impl LockId {
         std::str::from_utf8(&self.0).unwrap_or_default()
     }
 
-    /// The id's hash for logs and displays.
-    pub fn hash(&self) -> String {
+    /// What a log may hold in place of the id: [`hash_key`](crate::hash_key) of it, 24 hex digits. Fields named `lock_id_hash`
+    /// hold this. It tells ids apart; it is not for security.
+    ///
+    /// ```
+    /// use syncguard::{LockId, hash_key};
+    ///
+    /// let id = LockId::random()?;
+    /// assert_eq!(id.log_hash(), hash_key(id.as_str()));
+    /// # Ok::<(), syncguard::LockError>(())
+    /// ```
+    pub fn log_hash(&self) -> String {
         crate::types::key::hash_key(self.as_str())
     }
 
@@ -81,7 +109,91 @@ impl LockId {
 
 impl fmt::Debug for LockId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "LockId(#{})", self.hash())
+        write!(f, "LockId(#{})", self.log_hash())
+    }
+}
+
+impl FromStr for LockId {
+    type Err = LockError;
+
+    fn from_str(text: &str) -> Result<Self, LockError> {
+        Self::parse(text)
+    }
+}
+
+impl TryFrom<&str> for LockId {
+    type Error = LockError;
+
+    fn try_from(text: &str) -> Result<Self, LockError> {
+        Self::parse(text)
+    }
+}
+
+/// What names a grant in a call: a [`LockId`], a `&LockId`, a `&str`, a `String` or a `&String`.
+///
+/// A text is checked as in [`LockId::parse`]. The methods of [`Client`](crate::Client) take any of these. Other types cannot
+/// implement it.
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
+/// let guard = client.lock("invoice:42")?;
+/// assert!(client.owns(guard.lock_id())?);
+/// assert!(client.owns(guard.lock_id().as_str())?);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub trait IntoLockId: Sealed {
+    /// The lock id. Does not allocate.
+    ///
+    /// ```
+    /// use syncguard::{IntoLockId, LockId};
+    ///
+    /// let id = LockId::random()?;
+    /// assert_eq!(id.as_str().into_lock_id()?, id);
+    /// # Ok::<(), syncguard::LockError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a text that is no lock id, as [`LockId::parse`].
+    fn into_lock_id(self) -> Result<LockId, LockError>;
+}
+
+impl Sealed for LockId {}
+impl IntoLockId for LockId {
+    fn into_lock_id(self) -> Result<LockId, LockError> {
+        Ok(self)
+    }
+}
+
+impl Sealed for &LockId {}
+impl IntoLockId for &LockId {
+    fn into_lock_id(self) -> Result<LockId, LockError> {
+        Ok(*self)
+    }
+}
+
+impl IntoLockId for &str {
+    fn into_lock_id(self) -> Result<LockId, LockError> {
+        LockId::parse(self)
+    }
+}
+
+/// An iterator over `&[&str]` gives these.
+impl IntoLockId for &&str {
+    fn into_lock_id(self) -> Result<LockId, LockError> {
+        LockId::parse(self)
+    }
+}
+
+impl IntoLockId for String {
+    fn into_lock_id(self) -> Result<LockId, LockError> {
+        LockId::parse(&self)
+    }
+}
+
+impl IntoLockId for &String {
+    fn into_lock_id(self) -> Result<LockId, LockError> {
+        LockId::parse(self)
     }
 }
 

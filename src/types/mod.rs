@@ -2,11 +2,13 @@
 
 pub(crate) mod error;
 pub(crate) mod event;
+pub(crate) mod failed_release;
 pub(crate) mod fence;
 pub(crate) mod holder;
 pub(crate) mod key;
 pub(crate) mod liveness;
 pub(crate) mod lock_id;
 pub(crate) mod random;
+mod sealed;
 pub(crate) mod stored_lock;
 pub(crate) mod ttl;

@@ -7,7 +7,7 @@ use crate::types::key::hash_key;
 use crate::types::lock_id::LockId;
 
 /// A grant, as the store stored it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[must_use]
 #[non_exhaustive]
 pub struct Acquired {
@@ -32,7 +32,7 @@ impl Acquired {
 }
 
 /// A lock as its store holds it, raw: what [`Backend::find`](crate::Backend::find) answers. `Debug` shows hashes.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct StoredLock {
     /// The user's key.
@@ -69,7 +69,7 @@ impl StoredLock {
     pub fn info(&self) -> LockInfo {
         LockInfo {
             key_hash: hash_key(&self.key),
-            lock_id_hash: self.lock_id.hash(),
+            lock_id_hash: self.lock_id.log_hash(),
             expires_at_ms: self.expires_at_ms,
             acquired_at_ms: self.acquired_at_ms,
             fence: self.fence,
@@ -84,7 +84,7 @@ impl fmt::Debug for StoredLock {
 }
 
 /// A live lock without its secrets.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct LockInfo {
     /// [`hash_key`] of the key.
@@ -100,7 +100,7 @@ pub struct LockInfo {
 }
 
 /// A live lock with its raw key and lock id. A program that has these can release the lock. `Debug` shows hashes.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct LockInfoDebug {
     /// The sanitised part.

@@ -1,5 +1,6 @@
 //! [`Ttl`]: how long a lease lasts.
 
+use std::fmt;
 use std::time::Duration;
 
 use crate::types::error::LockError;
@@ -15,6 +16,10 @@ const MAX_TTL_MS: u64 = 10 * 366 * 24 * 3600 * 1000;
 ///
 /// assert_eq!(Ttl::new(Duration::from_micros(1_500))?.as_millis(), 2); // rounded up
 /// assert!(Ttl::new(Duration::ZERO).is_err());
+///
+/// let ttl = Ttl::try_from(Duration::from_secs(10))?;
+/// assert_eq!(Duration::from(ttl), Duration::from_secs(10));
+/// assert_eq!(ttl.to_string(), "10000 ms");
 /// # Ok::<(), syncguard::LockError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -44,6 +49,26 @@ impl Ttl {
     /// The same as a [`Duration`].
     pub fn as_duration(self) -> Duration {
         Duration::from_millis(self.0.unsigned_abs())
+    }
+}
+
+impl fmt::Display for Ttl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ms", self.0)
+    }
+}
+
+impl TryFrom<Duration> for Ttl {
+    type Error = LockError;
+
+    fn try_from(duration: Duration) -> Result<Self, LockError> {
+        Self::new(duration)
+    }
+}
+
+impl From<Ttl> for Duration {
+    fn from(ttl: Ttl) -> Self {
+        ttl.as_duration()
     }
 }
 

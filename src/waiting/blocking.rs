@@ -39,7 +39,7 @@ pub(crate) enum Entered {
 }
 
 /// Why the caller asks a [`Waiter`](crate::Waiter) what to do next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum WaiterEvent {
     /// It begins, its sleep is over, `wake` was called, or an attempt was made.

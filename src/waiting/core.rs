@@ -82,7 +82,7 @@ impl Core {
         {
             self.warn(format!(
                 "the fence counter of key #{} has passed {WARN_FENCE} and nears its limit",
-                key.hash()
+                key.log_hash()
             ));
         }
         Ok(outcome)

@@ -5,8 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::backend::call::Call;
 use crate::backend::{Backend, ReleaseOutcome};
-use crate::options::hooks::FailedRelease;
-use crate::options::hooks::OnReleaseError;
+use crate::options::hooks::{OnReleaseError, report_failed_release};
 use crate::options::retry::{Backoff, Jitter, Retry};
 use crate::runtime::Runtime;
 use crate::runtime::ending::InUse;
@@ -14,6 +13,7 @@ use crate::runtime::sync::Mutex;
 use crate::runtime::timer::Alarm;
 use crate::runtime::workers::guarded;
 use crate::types::error::LockError;
+use crate::types::failed_release::{FailedRelease, ReleaseOrigin};
 use crate::types::key::Key;
 use crate::types::lock_id::LockId;
 use crate::types::random::random_bits;
@@ -222,11 +222,12 @@ impl Undo {
     fn give_up(&self, entry: &Doubtful, error: LockError) {
         let failed = FailedRelease {
             error: error.for_key(&entry.key),
-            key: entry.key.as_str().to_owned(),
-            lock_id: entry.lock_id.as_str().to_owned(),
-            source: "undo",
+            key: entry.key.clone(),
+            lock_id: entry.lock_id,
+            origin: ReleaseOrigin::Undo,
         };
-        failed.report(
+        report_failed_release(
+            failed,
             self.hook.clone(),
             &self.runtime.workers,
             &self.runtime.timer,

@@ -330,7 +330,7 @@ fn row_62_a_queued_callback_is_discarded_by_a_release() {
     drop(extend.join().expect("no panic"));
     // The end of the lease comes after the release: no callback is told.
     kit.clock.advance(TTL * 2);
-    assert!(!guard.is_lost() && !guard.wait_lost(None));
+    assert!(!guard.is_lost() && !guard.wait_lost());
     drop(guard);
     assert_eq!(count.load(SeqCst), 0);
 }
@@ -348,7 +348,7 @@ fn row_62_no_heartbeat_means_none_also_after_a_failed_extend() {
     eventually("the other's renewal", || kit.store.calls(Verb::Extend) > 1);
     std::thread::sleep(Duration::from_millis(50));
     kit.clock.advance(TTL / 2);
-    assert!(guard.wait_lost(Some(WAIT_LIMIT)));
+    assert!(guard.wait_lost_for(WAIT_LIMIT));
     assert!(other.release().is_ok());
     assert!(guard.remaining().is_zero());
     let renewed = kit.client.get_by_id(guard.lock_id().as_str());
@@ -370,7 +370,7 @@ fn row_63_the_same_key_twice_in_one_thread() {
         let options = LockOptions::new().acquire_timeout(Duration::from_millis(30));
         let error = client.lock_with("k", &options).expect_err("no re-entrance");
         assert_eq!(error.code(), ErrorCode::AcquisitionTimeout);
-        let inner = client.with_lock_and("k", &options, |_| panic!("the work was run"));
+        let inner = client.with_lock_with("k", &options, |_| panic!("the work was run"));
         assert_eq!(
             inner.expect_err("held").code(),
             ErrorCode::AcquisitionTimeout

@@ -35,7 +35,7 @@ pub(super) fn fork_stage(dir: &Path) {
             c.lock("other").map(drop),
             c.try_lock("other").map(drop),
             c.with_lock("other", |_| ()),
-            c.is_locked(&key("k"), &Call::new()).map(drop),
+            c.is_locked_with(key("k"), &Call::new()).map(drop),
             c.release(&id, &Call::new()).map(drop),
             c.extend(&id, Ttl::new(TTL).expect("a ttl"), &Call::new())
                 .map(drop),
@@ -58,8 +58,8 @@ pub(super) fn fork_stage(dir: &Path) {
             assert!(!error.may_have_applied());
             assert!(error.message().contains("forked child"), "{error}");
         }
-        assert!(g.is_lost() && g.remaining().is_zero() && g.wait_lost(None));
-        assert_eq!((g.fence(), g.key()), (fence, "k"));
+        assert!(g.is_lost() && g.remaining().is_zero() && g.wait_lost());
+        assert_eq!((g.fence(), g.key().as_str()), (fence, "k"));
         let _ = (format!("{g:?}"), format!("{c:?}"), g.expires_at_ms());
         drop(g);
         drop(c);
@@ -162,7 +162,7 @@ pub(super) fn signals_stage(dir: &Path) {
         assert_eq!(error.code(), ErrorCode::AcquisitionTimeout, "{error}");
         assert!(begun.elapsed() >= Duration::from_millis(100));
         let begun = Instant::now();
-        assert!(!held.wait_lost(Some(Duration::from_millis(100))));
+        assert!(!held.wait_lost_for(Duration::from_millis(100)));
         assert!(begun.elapsed() >= Duration::from_millis(100));
         assert!(our_threads_block(libc::SIGALRM));
         assert!(held.release().expect("an answer").is_released());

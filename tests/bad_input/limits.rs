@@ -11,7 +11,7 @@ use syncguard::testkit::Verb;
 fn row_51_a_thousand_guards() {
     let kit = kit();
     let guards: Vec<_> = (0..1000)
-        .map(|n| kit.client.lock(&format!("k{n}")).expect("a lock"))
+        .map(|n| kit.client.lock(format!("k{n}")).expect("a lock"))
         .collect();
     // One heartbeat each.
     kit.clock.advance(TTL / 3);
@@ -56,7 +56,7 @@ pub(super) fn threads_stage(_: &Path) {
             .or_else(|_| setuid(Uid::from_raw(65_534)));
     }
     let store = MemoryBackend::new();
-    let client = Client::with_backend(store.clone());
+    let client = Client::from_backend(store.clone());
     let (count, callback) = counter();
     let short = LockOptions::new()
         .ttl(Duration::from_millis(300))
@@ -88,7 +88,7 @@ pub(super) fn threads_stage(_: &Path) {
     let unrenewed = client.lock_with("k", &short).expect("a lock");
     say("held");
     assert!(
-        unrenewed.wait_lost(Some(WAIT_LIMIT)),
+        unrenewed.wait_lost_for(WAIT_LIMIT),
         "no heartbeat renewed it"
     );
     assert_eq!(store.calls(Verb::Extend), 0);
@@ -144,7 +144,7 @@ pub(super) fn descriptors_stage(dir: &Path) {
     let fd = held.lost_fd().map(|_| ()).expect_err("no descriptor");
     assert_eq!(fd.code(), ErrorCode::RateLimited);
     for n in 0..20 {
-        if let Ok(Some(guard)) = client.try_lock(&format!("k{n}")) {
+        if let Ok(Some(guard)) = client.try_lock(format!("k{n}")) {
             assert!(!guard.is_lost());
         }
     }

@@ -52,7 +52,7 @@ impl Store {
     fn memory() -> Self {
         Self {
             kind: "memory",
-            client: Client::with_backend(MemoryBackend::new()),
+            client: Client::from_backend(MemoryBackend::new()),
             dir: None,
         }
     }
@@ -95,7 +95,7 @@ fn key(text: &str) -> Key {
 #[track_caller]
 fn is_locked(client: &Client, name: &str) -> bool {
     client
-        .is_locked(&key(name), &Call::new())
+        .is_locked_with(key(name), &Call::new())
         .expect("an answer")
 }
 

@@ -176,7 +176,7 @@ fn row_34_urls_that_cannot_work() {
         ClientOptions::new().dispose_timeout(Duration::ZERO),
     ] {
         refused(Client::open_with(SQLITE, &bad));
-        refused(Client::with_backend_and(MemoryBackend::new(), &bad));
+        refused(Client::from_backend_with(MemoryBackend::new(), &bad));
     }
 }
 

@@ -30,7 +30,7 @@ fn row_41_counters_at_their_end_and_no_counters() {
         i64::MIN,
     ];
     let store = MemoryBackend::new();
-    let client = Client::with_backend(store.clone());
+    let client = Client::from_backend(store.clone());
     for end in ends {
         store.set_fence_counter("k", end).expect("a key");
         no_grant(&client, &end.to_string());

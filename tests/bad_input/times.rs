@@ -41,12 +41,12 @@ fn row_16_ttl_zero() {
 fn row_18_tiny_ttls_with_a_heartbeat() {
     for ms in 1..=3 {
         let store = MemoryBackend::new();
-        let client = Client::with_backend(store.clone());
+        let client = Client::from_backend(store.clone());
         let options = LockOptions::new().ttl(Duration::from_millis(ms));
         let begun = Instant::now();
         let guard = client.lock_with("k", &options).expect("a lock");
         // A busy machine loses it sooner or later; the renewals up to then keep their pace.
-        let lost = guard.wait_lost(Some(Duration::from_millis(300)));
+        let lost = guard.wait_lost_for(Duration::from_millis(300));
         let most = begun.elapsed().as_millis() as u64 * 3 / ms + 3;
         let renewals = store.calls(Verb::Extend);
         assert!(
@@ -60,7 +60,7 @@ fn row_18_tiny_ttls_with_a_heartbeat() {
 #[test]
 fn row_18_a_tiny_heartbeat_does_not_spin() {
     let store = MemoryBackend::new();
-    let client = Client::with_backend(store.clone());
+    let client = Client::from_backend(store.clone());
     let options = LockOptions::new().heartbeat(Duration::from_nanos(1));
     let begun = Instant::now();
     let guard = client.lock_with("k", &options).expect("a lock");
@@ -126,7 +126,7 @@ fn row_24_a_wait_that_ends_in_contention_says_so() {
 
 #[test]
 fn row_25_a_wait_without_end() {
-    let client = Client::with_backend_and(
+    let client = Client::from_backend_with(
         MemoryBackend::new(),
         &ClientOptions::new()
             .operation_timeout(Duration::MAX)
@@ -144,7 +144,7 @@ fn row_25_a_wait_without_end() {
             .cancel(&token);
         let waiter = std::thread::spawn(move || {
             let guard = other.lock_with("k", &options)?;
-            assert!(!guard.wait_lost(Some(Duration::ZERO)));
+            assert!(!guard.wait_lost_for(Duration::ZERO));
             Ok::<_, LockError>(guard.fence().get())
         });
         std::thread::sleep(Duration::from_millis(20));
@@ -160,7 +160,7 @@ fn row_25_a_wait_without_end() {
     });
     assert!(releaser.join().expect("no panic").is_released());
     assert!(!lost.extend(TTL).expect("an answer").is_extended());
-    assert!(lost.wait_lost(Some(Duration::MAX)));
+    assert!(lost.wait_lost_for(Duration::MAX));
 }
 
 #[test]
@@ -236,7 +236,7 @@ fn row_60_a_machine_that_was_suspended() {
     }
     kit.clock.advance(Duration::from_secs(60));
     assert!(guard.is_lost() && guard.remaining().is_zero());
-    assert!(guard.wait_lost(None));
+    assert!(guard.wait_lost());
     assert!(!guard.extend(TTL).expect("no request").is_extended());
     assert_eq!(kit.store.calls(Verb::Extend), 0);
     eventually("the callback", || count.load(SeqCst) == 1);

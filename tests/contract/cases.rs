@@ -291,7 +291,7 @@ fn lookups_are_sanitised_and_raw_ones_are_not<S: Store>() {
     assert_eq!(by_key.key_hash, hash_key("secret:1"));
     assert_eq!(
         (by_key.lock_id_hash.clone(), by_key.fence),
-        (owner.hash(), grant.fence)
+        (owner.log_hash(), grant.fence)
     );
     let raw = client
         .get_by_key_raw("secret:1")
@@ -457,7 +457,7 @@ fn a_cancelled_call_is_not_sent<S: Store>() {
         client
             .extend(&owner, ttl(LONG), cancel)
             .expect_err("cancelled"),
-        client.is_locked(&name, cancel).expect_err("cancelled"),
+        client.is_locked_with(&name, cancel).expect_err("cancelled"),
         client
             .lookup(LookupBy::Key(&name), cancel)
             .expect_err("cancelled"),
@@ -594,7 +594,7 @@ fn guards_and_verbs_work_on_the_same_locks<S: Store>() {
     let holder = error.holder().expect("the store names the holder");
     assert_eq!(
         (holder.fence, holder.lock_id_hash.clone()),
-        (Some(taken.fence), Some(taken.lock_id.hash()))
+        (Some(taken.fence), Some(taken.lock_id.log_hash()))
     );
     let left = holder.remaining.expect("the store says for how long");
     assert!(!left.is_zero() && left <= LONG, "{left:?}");
@@ -631,7 +631,7 @@ fn a_lock_taken_away_is_lost<S: Store>() {
             .expect("an answer")
             .is_released()
     );
-    assert!(guard.wait_lost(Some(WAIT_LIMIT)));
+    assert!(guard.wait_lost_for(WAIT_LIMIT));
     assert!(!guard.extend(LONG).expect("no I/O").is_extended());
     assert!(!guard.release().expect("an answer").is_released());
 }
@@ -683,7 +683,7 @@ fn events_tell_what_happened<S: Store>() {
     );
     assert_eq!(
         (seen[0].key_hash.clone(), seen[0].lock_id_hash.clone()),
-        (Some(hash_key("secret")), Some(owner.hash()))
+        (Some(hash_key("secret")), Some(owner.log_hash()))
     );
     assert!(
         seen.iter().all(|e| e.key.is_none() && e.lock_id.is_none()),
@@ -724,11 +724,15 @@ fn set_up_check_and_purge_are_harmless<S: Store>() {
     let _ = granted(acquire(&client, "dead", &id(), SHORT));
     outlive(&client, "dead");
     eventually("the purge", || {
-        let purged = client.purge_expired(100, &Call::new()).expect("an answer");
+        let purged = client
+            .purge_expired_with(100, &Call::new())
+            .expect("an answer");
         purged == 1 || !S::TOLERATES
     });
     assert_eq!(
-        client.purge_expired(100, &Call::new()).expect("an answer"),
+        client
+            .purge_expired_with(100, &Call::new())
+            .expect("an answer"),
         0
     );
     assert!(client.owns(live.as_str()).expect("an answer"));
@@ -857,7 +861,7 @@ impl Store for Memory {
     }
 
     fn open(&self, options: &ClientOptions) -> Client {
-        Client::with_backend_and(self.0.clone(), options).expect("legal options")
+        Client::from_backend_with(self.0.clone(), options).expect("legal options")
     }
 }
 

@@ -182,7 +182,9 @@ fn a_delayed_acquire_takes_nothing() {
         std::thread::sleep(Duration::from_secs(1));
         net.deliver();
         assert!(
-            !net.near.is_locked(&key("k"), &Call::new()).expect("a look"),
+            !net.near
+                .is_locked_with(key("k"), &Call::new())
+                .expect("a look"),
             "a lock without a holder"
         );
     }
@@ -205,10 +207,16 @@ fn an_attempt_that_arrives_after_the_release_is_taken_back() {
         net.proxy.reset_held();
         let guard = locking.join().expect("no panic").expect("granted");
         assert!(guard.release().expect("an answer").is_released());
-        assert!(!net.near.is_locked(&key("k"), &Call::new()).expect("a look"));
+        assert!(
+            !net.near
+                .is_locked_with(key("k"), &Call::new())
+                .expect("a look")
+        );
         net.deliver();
         eventually("the end of the lock that the first attempt took", || {
-            !net.near.is_locked(&key("k"), &Call::new()).expect("a look")
+            !net.near
+                .is_locked_with(key("k"), &Call::new())
+                .expect("a look")
         });
     }
 }

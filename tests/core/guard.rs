@@ -53,7 +53,7 @@ fn loss_is_known_at_once_and_needs_no_store() {
         kit.store.always(verb, Fault::Hang);
     }
     kit.clock.advance(TTL);
-    assert!(guard.is_lost() && guard.remaining().is_zero() && guard.wait_lost(None));
+    assert!(guard.is_lost() && guard.remaining().is_zero() && guard.wait_lost());
     eventually("the callback", || count.load(SeqCst) == 1);
     kit.clock.advance(TTL * 10);
     assert!(guard.is_lost());
@@ -161,7 +161,7 @@ fn a_lock_that_the_store_no_longer_has_is_lost_with_the_next_renewal() {
     let guard = kit.lock_with(LockOptions::new().on_lost(callback));
     kit.store.evict("k").expect("a key");
     kit.clock.advance(THIRD);
-    assert!(guard.wait_lost(Some(WAIT_LIMIT)));
+    assert!(guard.wait_lost_for(WAIT_LIMIT));
     eventually("the callback", || count.load(SeqCst) == 1);
     assert!(!guard.extend(TTL).expect("no I/O").is_extended());
     assert_eq!(kit.store.calls(Verb::Extend), 1);
@@ -173,7 +173,7 @@ fn a_panicking_store_loses_the_lock_and_not_the_process() {
     let guard = kit.lock();
     kit.store.once(Verb::Extend, Fault::Panic);
     kit.clock.advance(THIRD);
-    assert!(guard.wait_lost(Some(WAIT_LIMIT)));
+    assert!(guard.wait_lost_for(WAIT_LIMIT));
     kit.store.once(Verb::Release, Fault::Panic);
     drop(guard);
     kit.store.once(Verb::Acquire, Fault::Panic);
@@ -195,7 +195,7 @@ fn max_hold_ends_the_renewals() {
         assert_eq!(kit.store.calls(Verb::Extend), calls);
     }
     kit.renew(&other);
-    assert!(guard.wait_lost(Some(WAIT_LIMIT)) && !other.is_lost());
+    assert!(guard.wait_lost_for(WAIT_LIMIT) && !other.is_lost());
 }
 
 #[test]
@@ -328,7 +328,7 @@ fn late() -> (Kit, mpsc::Sender<()>) {
             hold.recv_timeout(WAIT_LIMIT).expect("the test's word");
         }
     });
-    kit.client = Client::with_backend_and(store, &options).expect("legal options");
+    kit.client = Client::from_backend_with(store, &options).expect("legal options");
     (kit, answer)
 }
 
@@ -339,7 +339,7 @@ fn release_reports_once_and_sends_once() {
     assert!(guard.release().expect("an answer").is_released());
     assert!(!guard.release().expect("no I/O").is_released());
     assert!(!guard.extend(TTL).expect("no I/O").is_extended());
-    assert!(!guard.is_lost() && guard.remaining().is_zero() && !guard.wait_lost(None));
+    assert!(!guard.is_lost() && guard.remaining().is_zero() && !guard.wait_lost());
     drop(guard);
     assert_eq!(
         (
@@ -401,9 +401,9 @@ fn drop_is_bounded_and_tells_the_hook() {
             .on_release_error(move |e| {
                 let told = (
                     e.error.code(),
-                    e.key.to_owned(),
-                    e.lock_id.len(),
-                    e.source.to_owned(),
+                    e.key.as_str().to_owned(),
+                    e.lock_id.as_str().len(),
+                    e.origin.to_string(),
                     format!("{e:?}"),
                 );
                 drop(tx.lock().map(|tx| tx.send(told)));
@@ -433,7 +433,7 @@ fn drop_is_bounded_and_tells_the_hook() {
 fn an_absent_lock_is_no_error_for_the_hook() {
     let (count, callback) = counter();
     let kit = kit();
-    let options = LockOptions::new().on_release_error(move |e| callback(e.error));
+    let options = LockOptions::new().on_release_error(move |e| callback(&e.error));
     let guard = kit.lock_with(options);
     kit.store.evict("k").expect("a key");
     drop(guard);
@@ -672,12 +672,12 @@ fn dropping_the_client_first_is_fine() {
 #[test]
 fn ttls_of_a_few_milliseconds_neither_spin_nor_overflow() {
     let store = MemoryBackend::new();
-    let client = Client::with_backend(store.clone());
+    let client = Client::from_backend(store.clone());
     for ms in 1..=3 {
         let guard = client
             .lock_with("tiny", &LockOptions::new().ttl(Duration::from_millis(ms)))
             .expect("a lock");
-        assert!(guard.wait_lost(Some(WAIT_LIMIT)));
+        assert!(guard.wait_lost_for(WAIT_LIMIT));
         drop(guard);
     }
     assert!(
@@ -705,7 +705,7 @@ fn said_of(
     });
     let error = kit
         .client
-        .with_lock_and("k", &options, |guard| {
+        .with_lock_with("k", &options, |guard| {
             assert_eq!(guard.loss(), None);
             lose(&kit, guard);
             let (code, why) = told.recv_timeout(WAIT_LIMIT).expect("the callback");
@@ -816,7 +816,7 @@ fn a_store_of_ones_own_is_given_the_deadline_of_every_call() {
         client.extend(&id, ttl, &Call::new()).map(drop)
     });
     bounded("is_locked", &|| {
-        client.is_locked(&key, &Call::new()).map(drop)
+        client.is_locked_with(&key, &Call::new()).map(drop)
     });
     bounded("find", &|| {
         client.find(LookupBy::Key(&key), &Call::new()).map(drop)

@@ -141,13 +141,13 @@ fn a_clean_up_runs_now_and_then_and_harms_no_call() {
     let options = ClientOptions::new()
         .clock(&clock)
         .cleanup_in_is_locked(true);
-    let client = Client::with_backend_and(store, &options).expect("legal options");
+    let client = Client::from_backend_with(store, &options).expect("legal options");
     clock.advance(Duration::from_secs(10));
     for wanted in 1..=3 {
         for _ in 0..50 {
             assert!(
                 !client
-                    .is_locked(&key("k"), &Call::new())
+                    .is_locked_with(key("k"), &Call::new())
                     .expect("an answer")
             );
         }
@@ -198,7 +198,7 @@ fn cleans_up(options: ClientOptions) {
     // A clean-up of this call's own, to be certain that one has looked: those that `is_locked` asks for run when they run.
     assert_eq!(
         kit.client
-            .purge_expired(10, &Call::new())
+            .purge_expired_with(10, &Call::new())
             .expect("an answer"),
         0
     );
@@ -231,7 +231,7 @@ fn a_check_has_told_its_warnings_when_it_returns() {
         list.lock().expect("the list").push(text.to_owned());
     });
     let store = with_warnings(&["one", "two", "three"]);
-    let client = Client::with_backend_and(store, &options).expect("legal options");
+    let client = Client::from_backend_with(store, &options).expect("legal options");
     let checked = client.check().expect("an answer");
     assert_eq!(checked.warnings, ["one", "two", "three"]);
     assert_eq!(checked.undelivered, 0);
@@ -250,14 +250,14 @@ fn a_hook_that_hangs_delays_a_check_by_the_operation_timeout() {
             _ => {}
         });
     let store = with_warnings(&["one", "two", "three"]);
-    let client = Client::with_backend_and(store, &options).expect("legal options");
+    let client = Client::from_backend_with(store, &options).expect("legal options");
     let begun = Instant::now();
     assert_eq!(client.check().expect("an answer").undelivered, 2);
     assert!(begun.elapsed() >= Duration::from_millis(200));
     drop(hold);
     // One that panics has had its message.
     let store = with_warnings(&["panic", "one"]);
-    let client = Client::with_backend_and(store, &options).expect("legal options");
+    let client = Client::from_backend_with(store, &options).expect("legal options");
     assert_eq!(client.check().expect("an answer").undelivered, 0);
 }
 
@@ -270,7 +270,7 @@ fn speak() {
         return;
     }
     let store = MemoryBackend::new();
-    let client = Client::with_backend(store.clone());
+    let client = Client::from_backend(store.clone());
     store
         .set_fence_counter("secret key", 90_000_000_000_000)
         .expect("a key");
@@ -438,7 +438,7 @@ fn deep_store(_: &std::path::Path) {
         let name = std::thread::current().name().unwrap_or("").to_owned();
         let _ = tx.lock().map(|tx| tx.send((done, name)));
     });
-    let client = Client::with_backend(store);
+    let client = Client::from_backend(store);
     let expect = |what: Done| loop {
         let (done, thread) = heard.recv_timeout(WAIT_LIMIT).expect("the verb");
         if done == what && thread.starts_with("syncguard-") {
@@ -469,7 +469,7 @@ fn a_cancel_ends_a_check_whose_hook_hangs() {
             let _ = entered.lock().map(|entered| entered.send(()));
             drop(held.lock().map(|held| held.recv_timeout(WAIT_LIMIT * 2)));
         });
-    let client = Client::with_backend_and(with_warnings(&["one"]), &options).expect("options");
+    let client = Client::from_backend_with(with_warnings(&["one"]), &options).expect("options");
     let token = CancelToken::new();
     let begun = Instant::now();
     std::thread::scope(|scope| {

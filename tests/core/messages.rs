@@ -289,7 +289,7 @@ fn tells_own_locks(client: &Client, other: &Client) {
 #[test]
 fn a_thread_that_waits_for_its_own_lock_is_told_so() {
     let store = MemoryBackend::new();
-    let memory = || Client::with_backend(store.clone());
+    let memory = || Client::from_backend(store.clone());
     tells_own_locks(&memory(), &memory());
     let dir = tempfile::tempdir().expect("a directory");
     let redis = RedisServer::start(&[]);
@@ -312,7 +312,7 @@ fn a_thread_that_waits_for_its_own_lock_is_told_so() {
 #[test]
 fn a_place_in_line_does_not_speak_of_threads() {
     // Callers that wait by themselves make their attempts on any thread: goroutines share theirs.
-    let client = Client::with_backend(MemoryBackend::new());
+    let client = Client::from_backend(MemoryBackend::new());
     let held = client.lock("k").expect("a free lock");
     let options = LockOptions::new().acquire_timeout(Duration::from_millis(20));
     let turn = client.lock_or_wait("k", &options, || {}).expect("a place");

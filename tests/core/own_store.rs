@@ -37,7 +37,7 @@ fn client(bound: Duration) -> (Client, Arc<Local>) {
     let options = ClientOptions::new()
         .operation_timeout(bound)
         .dispose_timeout(bound);
-    let client = Client::with_backend_and(Arc::clone(&store), &options).expect("a client");
+    let client = Client::from_backend_with(Arc::clone(&store), &options).expect("a client");
     (client, store)
 }
 
@@ -81,7 +81,9 @@ const VERBS: [(&str, Verb); 5] = [
     ("extend", |c, call| {
         Backend::extend(c, &id(), ttl(), call).map(drop)
     }),
-    ("is_locked", |c, call| c.is_locked(&key(), call).map(drop)),
+    ("is_locked", |c, call| {
+        c.is_locked_with(key(), call).map(drop)
+    }),
     ("find", |c, call| {
         c.find(LookupBy::Key(&key()), call).map(drop)
     }),
@@ -180,7 +182,9 @@ fn the_calls_of_a_guard_end_by_their_bounds() {
     let ((), took) = hung(&store, move || drop(guard));
     assert!(took >= BOUND, "the drop gave up after {took:?}");
     assert!(
-        client.is_locked(&key(), &Call::new()).expect("an answer"),
+        client
+            .is_locked_with(key(), &Call::new())
+            .expect("an answer"),
         "no release was applied"
     );
 }
@@ -299,7 +303,7 @@ fn a_client_gives_no_call_of_its_store_more_than_the_operation_timeout() {
         .operation_timeout(Duration::from_secs(5))
         .dispose_timeout(LONG)
         .cleanup_in_is_locked(true);
-    let client = Client::with_backend_and(Arc::clone(&store), &options).expect("a client");
+    let client = Client::from_backend_with(Arc::clone(&store), &options).expect("a client");
     let long = Call::new().within(LONG);
     for (name, verb) in VERBS {
         verb(&client, &long).expect(name);
@@ -335,7 +339,7 @@ fn the_undoing_of_a_lost_answer_ends_by_its_bound_and_is_repeated() {
     let store = Noted::around(&local);
     store.loses_answers.store(true, SeqCst);
     let options = ClientOptions::new().operation_timeout(BOUND);
-    let client = Client::with_backend_and(Arc::clone(&store), &options).expect("a client");
+    let client = Client::from_backend_with(Arc::clone(&store), &options).expect("a client");
     let error = client.try_lock("k").expect_err("a lost answer");
     assert_eq!(error.code(), ErrorCode::ServiceUnavailable);
     // The first release of the undoing may come before the store hangs: it has then done its work, and another answer is lost.
@@ -360,6 +364,8 @@ fn the_undoing_of_a_lost_answer_ends_by_its_bound_and_is_repeated() {
     drop(hangs);
     store.loses_answers.store(false, SeqCst);
     eventually("the end of the lock that no caller asked for", || {
-        !client.is_locked(&key(), &Call::new()).expect("an answer")
+        !client
+            .is_locked_with(key(), &Call::new())
+            .expect("an answer")
     });
 }

@@ -53,7 +53,7 @@ fn a_wait_that_ends_without_the_lock_names_the_holder() {
     let seen = error.holder().expect("the store names the holder");
     assert_eq!(
         (seen.fence, seen.lock_id_hash.clone()),
-        (Some(holder.fence()), Some(holder.lock_id().hash()))
+        (Some(holder.fence()), Some(holder.lock_id().log_hash()))
     );
     assert_eq!(error.key_hash(), Some(syncguard::hash_key("k").as_str()));
     assert!(!format!("{error:?} {error}").contains(holder.lock_id().as_str()));
@@ -363,7 +363,7 @@ fn an_undo_that_keeps_failing_is_told_to_the_hook() {
     let tx = Mutex::new(tx);
     let kit = kit_with(
         ClientOptions::new()
-            .on_release_error(move |e| drop(tx.lock().map(|tx| tx.send(e.source.to_owned())))),
+            .on_release_error(move |e| drop(tx.lock().map(|tx| tx.send(e.origin.to_string())))),
     );
     kit.store
         .always(Verb::Release, Fault::Refuse(ErrorCode::ServiceUnavailable));

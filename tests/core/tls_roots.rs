@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::support::process::{self, Stage, say};
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
-use syncguard::{Backend, Call, Client, ClientOptions, ErrorCode, Key};
+use syncguard::{Call, Client, ClientOptions, ErrorCode, Key};
 
 /// The limit of a call. What is refused is refused sooner.
 const LIMIT: Duration = Duration::from_secs(1);
@@ -51,7 +51,9 @@ fn refused(url: &str, options: &ClientOptions) {
     for _ in 0..3 {
         let begun = Instant::now();
         let key = Key::new("k").expect("a legal key");
-        let error = client.is_locked(&key, &Call::new()).expect_err("no roots");
+        let error = client
+            .is_locked_with(&key, &Call::new())
+            .expect_err("no roots");
         assert!(begun.elapsed() < FAR_TOO_LONG, "{:?}", begun.elapsed());
         assert_eq!(error.code(), ErrorCode::InvalidArgument, "{error}");
     }

@@ -24,7 +24,7 @@ fn patient() -> LockOptions {
 #[test]
 fn a_waiter_is_woken_by_a_release_here() {
     let store = MemoryBackend::new();
-    let client = Client::with_backend(store.clone());
+    let client = Client::from_backend(store.clone());
     let guard = client.lock_with("k", &patient()).expect("a lock");
     let other = client.clone();
     let waiter =
@@ -38,8 +38,8 @@ fn a_waiter_is_woken_by_a_release_here() {
 fn a_waiter_is_woken_by_a_release_of_another_client() {
     let store = MemoryBackend::new();
     let (here, there) = (
-        Client::with_backend(store.clone()),
-        Client::with_backend(store.clone()),
+        Client::from_backend(store.clone()),
+        Client::from_backend(store.clone()),
     );
     let guard = there.lock_with("k", &patient()).expect("a lock");
     let other = here.clone();
@@ -55,8 +55,8 @@ fn a_waiter_is_woken_by_a_release_of_another_client() {
 fn a_waiter_is_woken_also_where_events_are_told() {
     let store = MemoryBackend::new();
     let told = ClientOptions::new().on_event(|_| {});
-    let here = Client::with_backend_and(store.clone(), &told).expect("legal options");
-    let there = Client::with_backend(store.clone());
+    let here = Client::from_backend_with(store.clone(), &told).expect("legal options");
+    let there = Client::from_backend(store.clone());
     let guard = there.lock_with("k", &patient()).expect("a lock");
     let waiter =
         std::thread::spawn(move || here.lock_with("k", &patient()).map(|g| g.fence().get()));
@@ -70,7 +70,7 @@ fn a_waiter_is_woken_also_where_events_are_told() {
 /// Each is given `pause` to get in line.
 fn burst(pause: Duration) -> (Vec<usize>, u64) {
     let store = MemoryBackend::new();
-    let client = Client::with_backend(store.clone());
+    let client = Client::from_backend(store.clone());
     let guard = client.lock("k").expect("a lock");
     let order: Arc<Mutex<Vec<usize>>> = Arc::default();
     let mut waiters = Vec::new();
@@ -114,7 +114,7 @@ fn a_burst_is_served_in_order_and_asks_for_one() {
 #[test]
 fn one_that_is_cancelled_passes_its_turn_on() {
     let store = MemoryBackend::new();
-    let client = Client::with_backend(store.clone());
+    let client = Client::from_backend(store.clone());
     let guard = client.lock("k").expect("a lock");
     let token = CancelToken::new();
     let (first, second) = (client.clone(), client.clone());
@@ -135,7 +135,7 @@ fn one_that_is_cancelled_passes_its_turn_on() {
 #[test]
 fn one_that_times_out_passes_its_turn_on() {
     let store = MemoryBackend::new();
-    let client = Client::with_backend(store.clone());
+    let client = Client::from_backend(store.clone());
     let guard = client.lock("k").expect("a lock");
     let (first, second) = (client.clone(), client.clone());
     let hasty = LockOptions::new().acquire_timeout(Duration::from_millis(500));
@@ -155,7 +155,7 @@ fn one_that_times_out_passes_its_turn_on() {
 #[test]
 fn one_behind_another_times_out_by_itself_and_has_asked() {
     let store = MemoryBackend::new();
-    let client = Client::with_backend(store.clone());
+    let client = Client::from_backend(store.clone());
     let guard = client.lock("k").expect("a lock");
     let first = client.clone();
     let first = std::thread::spawn(move || first.lock_with("k", &patient()).map(drop));
@@ -188,7 +188,7 @@ fn one_behind_another_times_out_by_itself_and_has_asked() {
 
 #[test]
 fn an_expired_holder_is_taken_over_when_its_lease_is_over() {
-    let client = Client::with_backend(MemoryBackend::new());
+    let client = Client::from_backend(MemoryBackend::new());
     let dead = client
         .lock_with(
             "k",
@@ -217,8 +217,8 @@ fn an_expired_holder_is_taken_over_when_its_lease_is_over() {
 fn a_store_that_never_calls_is_polled() {
     let store = MemoryBackend::new();
     let (here, there) = (
-        Client::with_backend(Passing::new(store.clone(), |_| ())),
-        Client::with_backend(store.clone()),
+        Client::from_backend(Passing::new(store.clone(), |_| ())),
+        Client::from_backend(store.clone()),
     );
     let guard = there.lock("k").expect("a lock");
     let options = LockOptions::new()
@@ -233,7 +233,7 @@ fn a_store_that_never_calls_is_polled() {
 #[test]
 fn trouble_in_line_is_waited_out() {
     let store = MemoryBackend::new();
-    let client = Client::with_backend(store.clone());
+    let client = Client::from_backend(store.clone());
     let guard = client.lock("k").expect("a lock");
     store.once(Verb::Acquire, Fault::Refuse(ErrorCode::ServiceUnavailable));
     store.once(Verb::Acquire, Fault::DropReply);
@@ -269,7 +269,7 @@ fn sleep_of(waiter: &Waiter) -> Option<Duration> {
 /// A caller that comes late to look at the lease still learns that it is over.
 #[test]
 fn a_place_knows_that_a_dead_holders_time_is_over() {
-    let client = Client::with_backend(MemoryBackend::new());
+    let client = Client::from_backend(MemoryBackend::new());
     let short = LockOptions::new()
         .ttl(Duration::from_millis(50))
         .no_heartbeat();
@@ -299,7 +299,7 @@ fn a_place_knows_that_a_dead_holders_time_is_over() {
 #[test]
 fn many_that_wait_by_themselves_ask_for_one() {
     let store = MemoryBackend::new();
-    let client = Client::with_backend(store.clone());
+    let client = Client::from_backend(store.clone());
     let options = LockOptions::new();
     let Ok(Turn::Held(held)) = client.lock_or_wait("k", &options, || {}) else {
         panic!("it is free");
@@ -342,7 +342,7 @@ fn many_that_wait_by_themselves_ask_for_one() {
 #[test]
 fn a_place_whose_attempt_was_not_answered_calls_the_next() {
     let store = MemoryBackend::new();
-    let client = Client::with_backend(store.clone());
+    let client = Client::from_backend(store.clone());
     let held = client.lock("k").expect("a lock");
     let (first, second) = (in_line(&client), in_line(&client));
     while first.is_called() {
@@ -387,7 +387,7 @@ fn follow(waiter: &Waiter) -> Guard {
 #[test]
 fn a_place_keeps_one_lock_id_for_all_its_attempts() {
     let store = MemoryBackend::new();
-    let client = Client::with_backend(store.clone());
+    let client = Client::from_backend(store.clone());
     let options = LockOptions::new()
         .acquire_timeout(WAIT_LIMIT * 20)
         .retry_delay(Duration::from_millis(1));
@@ -419,7 +419,7 @@ fn a_place_keeps_one_lock_id_for_all_its_attempts() {
 #[test]
 fn a_place_is_given_up() {
     let store = MemoryBackend::new();
-    let client = Client::with_backend(store.clone());
+    let client = Client::from_backend(store.clone());
     let _held = client.lock("k").expect("a lock");
     let place = in_line(&client);
     let WaiterStep::GiveUp(error) = place.next(WaiterEvent::Cancelled) else {
@@ -440,7 +440,7 @@ fn a_place_is_given_up() {
 fn a_caller_whose_attempt_was_refused_calls_the_next() {
     let store = MemoryBackend::new();
     // It never calls: what the holder's release tells the line is all that there is.
-    let client = Client::with_backend(Passing::new(store.clone(), |_| ()));
+    let client = Client::from_backend(Passing::new(store.clone(), |_| ()));
     let held = client.lock_with("k", &patient()).expect("a lock");
     let wait = || {
         let client = client.clone();
@@ -461,7 +461,7 @@ fn a_caller_whose_attempt_was_refused_calls_the_next() {
 }
 
 fn greedy(time: Duration) -> (u32, u32) {
-    let client = Client::with_backend(MemoryBackend::new());
+    let client = Client::from_backend(MemoryBackend::new());
     let start = Arc::new(Barrier::new(4));
     let callers: Vec<_> = (0..4)
         .map(|_| {
@@ -503,7 +503,7 @@ fn greedy_callers_share_evenly() {
 
 #[test]
 fn a_wake_that_panics_harms_no_other_waiter() {
-    let client = Client::with_backend(MemoryBackend::new());
+    let client = Client::from_backend(MemoryBackend::new());
     let guard = client.lock("k").expect("a lock");
     let waiter = client
         .waiter("k", &LockOptions::new(), || panic!("planted"))
@@ -521,7 +521,7 @@ fn a_wake_that_panics_harms_no_other_waiter() {
 /// A client whose calls have 200 ms, and a wait of 400 ms.
 fn hasty(store: &MemoryBackend) -> (Client, LockOptions) {
     let options = ClientOptions::new().operation_timeout(Duration::from_millis(200));
-    let client = Client::with_backend_and(store.clone(), &options).expect("legal options");
+    let client = Client::from_backend_with(store.clone(), &options).expect("legal options");
     let wait = LockOptions::new().acquire_timeout(Duration::from_millis(400));
     (client, wait)
 }
@@ -534,7 +534,7 @@ fn each_of_a_line_keeps_its_bound_when_the_store_hangs() {
     for (acquire, operation) in [(200, 400), (400, 200), (300, 300)] {
         let bound = Duration::from_millis(acquire.max(operation));
         let options = ClientOptions::new().operation_timeout(Duration::from_millis(operation));
-        let client = Client::with_backend_and(store.clone(), &options).expect("legal options");
+        let client = Client::from_backend_with(store.clone(), &options).expect("legal options");
         let wait = LockOptions::new().acquire_timeout(Duration::from_millis(acquire));
         let start = Arc::new(Barrier::new(20));
         let callers: Vec<_> = (0..20)
@@ -611,7 +611,7 @@ fn a_caller_whose_time_is_over_in_line_says_that_the_lock_was_held() {
 fn a_turn_is_passed_on_to_the_next() {
     let store = MemoryBackend::new();
     let slow = ClientOptions::new().operation_timeout(WAIT_LIMIT * 10);
-    let client = Client::with_backend_and(store.clone(), &slow).expect("legal options");
+    let client = Client::from_backend_with(store.clone(), &slow).expect("legal options");
     let place = || {
         let (wake, woken) = mpsc::channel();
         let wake = Mutex::new(wake);

@@ -161,7 +161,7 @@ pub const STAGES: &[process::Entry] = &[("set up", set_up_with_others)];
 fn set_up_with_others(_: &Path) {
     let of = |name| std::env::var(name).expect("a setting");
     let options = ClientOptions::new()
-        .schema(&of(SCHEMA))
+        .schema(of(SCHEMA))
         .operation_timeout(Duration::from_secs(60));
     let store = PostgresBackend::open(&of(URL), &options).expect("a store");
     say("ready");

@@ -23,7 +23,7 @@ fn a_lock_is_granted_once_and_found() {
         .expect("an answer")
     {
         AcquireOutcome::Locked(Some(holder)) => {
-            assert_eq!(holder.lock_id_hash, Some(first.lock_id.hash()));
+            assert_eq!(holder.lock_id_hash, Some(first.lock_id.log_hash()));
             assert_eq!(holder.fence, Some(first.fence));
             let left = holder.remaining.expect("what remains");
             assert!(left > Duration::from_secs(10) && left <= Duration::from_secs(60));
@@ -365,7 +365,7 @@ fn is_locked_cleans_up_only_if_told() {
     );
     assert!(
         !cleaning
-            .is_locked(&key("dead"), &Call::new())
+            .is_locked_with(key("dead"), &Call::new())
             .expect("an answer")
     );
     wait_for("the dead lock is removed", || {

@@ -10,7 +10,7 @@ use crate::support::postgres::Server;
 use crate::support::process;
 use crate::support::redis::RedisServer;
 use crate::support::{WAIT_LIMIT, ended, eventually, threads_named};
-use syncguard::{Backend, Call, Client, ClientOptions, Key, LockOptions};
+use syncguard::{Call, Client, ClientOptions, Key, LockOptions};
 
 const WAITERS: usize = 100;
 
@@ -25,7 +25,7 @@ fn crowd(
     let long = LockOptions::new().ttl(WAIT_LIMIT * 20);
     let guard = there.lock_with("k", &long).expect("a lock");
     // The connection that the first waiter will use.
-    here.is_locked(&Key::new("k").expect("a key"), &Call::new())
+    here.is_locked_with(Key::new("k").expect("a key"), &Call::new())
         .expect("an answer");
     let (threads, connected) = (threads_named(""), connections());
     let waiters: Vec<_> = (0..WAITERS)

@@ -51,7 +51,7 @@ fn key(text: &str) -> Key {
 
 fn is_locked(client: &Client, name: &str) -> bool {
     client
-        .is_locked(&key(name), &Call::new())
+        .is_locked_with(key(name), &Call::new())
         .expect("an answer")
 }
 
@@ -95,7 +95,7 @@ fn hold_with(dir: &Path, how: LockOptions) {
             counted.fetch_add(1, SeqCst);
         },
     );
-    let client = Client::with_backend_and(store, &options()).expect("legal options");
+    let client = Client::from_backend_with(store, &options()).expect("legal options");
     let lost = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&lost);
     let how = how.on_lost(move |_| {
@@ -209,12 +209,12 @@ fn inherited_is_refused(client: &Client, guard: &Guard) {
     for error in [
         client.lock("other").map(drop),
         client.try_lock("held").map(drop),
-        client.is_locked(&key("held"), &Call::new()).map(drop),
+        client.is_locked_with(key("held"), &Call::new()).map(drop),
         client.release(&id, &Call::new()).map(drop),
         client.get_by_id(id.as_str()).map(drop),
         client.check().map(drop),
         client.setup_schema(),
-        client.purge_expired(1, &Call::new()).map(drop),
+        client.purge_expired_with(1, &Call::new()).map(drop),
         guard.extend(WAIT_LIMIT).map(drop),
         guard.release().map(drop),
         guard.lost_fd().map(drop),
@@ -228,7 +228,7 @@ fn inherited_is_refused(client: &Client, guard: &Guard) {
         assert!(!error.may_have_applied());
     }
     assert_eq!(guard.loss(), Some(LossReason::Forked));
-    assert!(guard.is_lost() && guard.wait_lost(None) && guard.remaining().is_zero());
+    assert!(guard.is_lost() && guard.wait_lost() && guard.remaining().is_zero());
 }
 
 /// A child whose parent has the file open cannot use SQLite, not even with a client of its own.
@@ -250,7 +250,7 @@ fn fork_with_a_file(dir: &Path) {
                 inherited_is_refused(client, held);
             }
             sqlite_is_refused(dir);
-            let own = Client::with_backend(MemoryBackend::new());
+            let own = Client::from_backend(MemoryBackend::new());
             let how = LockOptions::new().heartbeat(Duration::from_millis(5));
             let mine = own.lock_with("child", &how).expect("a lock");
             let before = mine.expires_at_ms();
@@ -307,7 +307,7 @@ fn fork_into_a_namespace(dir: &Path) {
             }
             drop((held.take(), client.take()));
             sqlite_is_refused(dir);
-            let own = Client::with_backend(MemoryBackend::new());
+            let own = Client::from_backend(MemoryBackend::new());
             let how = LockOptions::new()
                 .heartbeat(Duration::from_millis(5))
                 .cancel(&CancelToken::new());
@@ -317,7 +317,7 @@ fn fork_into_a_namespace(dir: &Path) {
             // A child of the child: its timer is not the one of its parent.
             let grandchild = in_child(|| {
                 inherited_is_refused(&own, &mine);
-                let own = Client::with_backend(MemoryBackend::new());
+                let own = Client::from_backend(MemoryBackend::new());
                 let mine = own.lock_with("grandchild", &how).expect("a lock");
                 let before = mine.expires_at_ms();
                 eventually("a renewal", || mine.expires_at_ms() > before);
@@ -355,7 +355,7 @@ fn a_host_that_closes_all_descriptors_is_told() {
 
 /// As careless daemons do, long after the start. No store of the library's own: their descriptors are closed with the rest.
 fn close_descriptors(_: &Path) {
-    let client = Client::with_backend(MemoryBackend::new());
+    let client = Client::from_backend(MemoryBackend::new());
     let held = client.lock("held").expect("a lock");
     for fd in 3..1000 {
         let _ = nix::unistd::close(fd);
@@ -364,7 +364,7 @@ fn close_descriptors(_: &Path) {
     assert_eq!(error.code(), ErrorCode::Internal, "{error}");
     assert!(error.message().contains("closed"), "{error}");
     assert!(held.is_lost());
-    let own = Client::with_backend(MemoryBackend::new());
+    let own = Client::from_backend(MemoryBackend::new());
     let guard = own.lock("held").expect("a new client works");
     assert!(guard.release().expect("an answer").is_released());
     say("told");
@@ -386,7 +386,7 @@ fn fork_in_traffic(_: &Path) {
     let options = ClientOptions::new().on_event(move |_| {
         seen.fetch_add(1, SeqCst);
     });
-    let client = Client::with_backend_and(MemoryBackend::new(), &options).expect("legal options");
+    let client = Client::from_backend_with(MemoryBackend::new(), &options).expect("legal options");
     let held = client.lock("held").expect("a lock");
     let token = CancelToken::new();
     let stop = AtomicBool::new(false);
@@ -403,7 +403,7 @@ fn fork_in_traffic(_: &Path) {
                     if n == 0 {
                         let _ = (held.extend(WAIT_LIMIT), held.is_lost());
                         drop(token.child());
-                    } else if let Ok(Some(guard)) = client.try_lock_with(&format!("k{n}"), &how) {
+                    } else if let Ok(Some(guard)) = client.try_lock_with(format!("k{n}"), &how) {
                         let _ = guard.extend(WAIT_LIMIT);
                         drop(guard);
                     }
@@ -413,7 +413,7 @@ fn fork_in_traffic(_: &Path) {
         for n in 0..FORKS {
             let child = in_child(|| {
                 inherited_is_refused(&client, &held);
-                let own = Client::with_backend(MemoryBackend::new());
+                let own = Client::from_backend(MemoryBackend::new());
                 let how = LockOptions::new().heartbeat(Duration::from_millis(1));
                 let mine = own.lock_with("held", &how).expect("a lock");
                 if n % 5 == 0 {
@@ -449,7 +449,7 @@ fn fork_everything(_: &Path) {
     let clock = syncguard::testkit::ManualClock::new();
     let options = ClientOptions::new().clock(&clock).on_event(|_| {});
     let store = MemoryBackend::with_clock(&clock);
-    let client = Client::with_backend_and(store, &options).expect("legal options");
+    let client = Client::from_backend_with(store, &options).expect("legal options");
     let held = client.lock("held").expect("a lock");
     let parent = CancelToken::new();
     let (mut held, mut client) = (Some(held), Some(client));
@@ -476,7 +476,7 @@ fn fork_everything(_: &Path) {
                         0 => clock.advance(Duration::from_micros(1)),
                         1 => drop(parent.child()),
                         _ => drop((
-                            client.is_locked(&key("held"), &Call::new()),
+                            client.is_locked_with(key("held"), &Call::new()),
                             held.extend(WAIT_LIMIT),
                         )),
                     }

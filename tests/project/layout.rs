@@ -9,14 +9,15 @@ use std::path::{Path, PathBuf};
 const LINES: usize = 80;
 
 /// Files that reach a module at another place, and that place.
-const REACHED: [(&str, &str); 2] = [
+const REACHED: [(&str, &str); 3] = [
     // The tests of the C ABI use the servers of these.
     (
         "ffi/tests/support/mod.rs",
         "../../../tests/support/common/mod.rs",
     ),
-    // The documentation shows this example; the tests run it.
+    // The documentation shows these examples; the tests run them.
     ("tests/core/own_store.rs", "../../examples/own_store.rs"),
+    ("tests/api/on_tokio.rs", "../../examples/tokio_lock.rs"),
 ];
 
 fn root() -> &'static Path {

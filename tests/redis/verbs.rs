@@ -59,7 +59,7 @@ fn a_lock_is_granted_once_and_found() {
         .expect("held");
     assert_eq!(
         (info.key_hash, info.lock_id_hash, info.fence),
-        (k.hash(), a.hash(), first.fence)
+        (k.log_hash(), a.log_hash(), first.fence)
     );
     assert_eq!(redis.capabilities().backend, "redis");
 }
@@ -678,7 +678,7 @@ fn only_the_hash_of_the_holders_id_is_sent() {
             AcquireOutcome::Locked(Some(seen)) => seen,
             other => panic!("{other:?}"),
         };
-        assert_eq!(seen.lock_id_hash, Some(grant.lock_id.hash()));
+        assert_eq!(seen.lock_id_hash, Some(grant.lock_id.log_hash()));
         assert_eq!(seen.fence, Some(grant.fence));
         let locked = loser.is_locked(&k, &Call::new());
         assert_eq!(proxy.muted(), 0, "is_locked was sent the holder's id");

@@ -51,7 +51,7 @@ fn the_verbs() {
     assert_eq!(granted(b.acquire(&k, &a, ttl(5), &Call::new())), grant);
     match b.acquire(&k, &id(), ttl(MINUTE), &Call::new()) {
         Ok(AcquireOutcome::Locked(Some(holder))) => {
-            assert_eq!(holder.lock_id_hash, Some(a.hash()));
+            assert_eq!(holder.lock_id_hash, Some(a.log_hash()));
             assert_eq!(holder.fence, Some(grant.fence));
             let left = holder.remaining.expect("known");
             assert!(left <= Duration::from_millis(MINUTE) && left > Duration::from_secs(30));

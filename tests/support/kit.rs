@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use syncguard::testkit::{ManualClock, MemoryBackend};
-use syncguard::{Backend, Call, Client, ClientOptions, Guard, Key, LockError, LockOptions};
+use syncguard::{Call, Client, ClientOptions, Guard, Key, LockError, LockOptions};
 
 /// How long a test waits for what must happen: far longer than it takes, for machines that are busy.
 const WAIT_LIMIT: Duration = Duration::from_secs(30);
@@ -30,7 +30,7 @@ pub fn kit_with(options: ClientOptions) -> Kit {
     let clock = ManualClock::new();
     let store = MemoryBackend::with_clock(&clock);
     let client =
-        Client::with_backend_and(store.clone(), &options.clock(&clock)).expect("legal options");
+        Client::from_backend_with(store.clone(), &options.clock(&clock)).expect("legal options");
     Kit {
         clock,
         store,
@@ -49,7 +49,7 @@ impl Kit {
 
     pub fn is_locked(&self) -> bool {
         self.client
-            .is_locked(&Key::new("k").expect("a key"), &Call::new())
+            .is_locked_with(Key::new("k").expect("a key"), &Call::new())
             .expect("an answer")
     }
 

@@ -4,7 +4,7 @@
 use std::ffi::{CString, c_char, c_void};
 use std::sync::Arc;
 
-use rust_syncguard::{LockError, LockEvent, ReleaseError};
+use rust_syncguard::{FailedRelease, LockError, LockEvent};
 
 use super::c_string;
 use super::handle::lend;
@@ -52,13 +52,13 @@ impl UserData {
     pub(crate) fn release_error(
         self: &Arc<Self>,
         call: OnReleaseError,
-    ) -> impl Fn(&ReleaseError<'_>) + use<> {
+    ) -> impl Fn(&FailedRelease) + use<> {
         let user = Arc::clone(self);
         move |failed| {
-            let key = c_string(failed.key);
-            let lock_id = c_string(failed.lock_id);
-            let source = c_string(failed.source);
-            lend(ErrorBody::new(failed.error), |err| {
+            let key = c_string(failed.key.as_str());
+            let lock_id = c_string(failed.lock_id.as_str());
+            let source = c_string(failed.origin.as_str());
+            lend(ErrorBody::new(&failed.error), |err| {
                 // SAFETY: as in `lost`; the texts live to the end of the call.
                 unsafe {
                     call(

@@ -63,7 +63,7 @@ impl RustCalls {
             let wants = call.starts_with("guard.") || call == "drop(guard)";
             guards.push(wants.then(|| {
                 loop {
-                    match client.lock(&format!("{call} {n} {:?}", std::thread::current().id())) {
+                    match client.lock(format!("{call} {n} {:?}", std::thread::current().id())) {
                         Ok(guard) => break guard,
                         // On a busy machine it may take longer than the calls are given.
                         Err(e) => assert!(Instant::now() < end, "{e}"),
@@ -72,7 +72,7 @@ impl RustCalls {
             }));
         }
         // A connection that was good a moment ago.
-        while client.is_locked(&key(), &Call::new()).is_err() {
+        while client.is_locked_with(key(), &Call::new()).is_err() {
             assert!(Instant::now() < end, "it never works");
         }
         let options = LockOptions::new().acquire_timeout(Duration::from_millis(acquire_ms.into()));
@@ -135,17 +135,17 @@ fn make(
             let key = format!("{:?}", std::thread::current().id());
             guard = client.lock_with(&key, options).ok();
         }
-        "with_lock" => drop(client.with_lock_and("k", options, |_| ())),
+        "with_lock" => drop(client.with_lock_with("k", options, |_| ())),
         "try_lock" => guard = client.try_lock_with("k", options).ok().flatten(),
         "acquire" => drop(client.acquire(&key(), &id, ttl, &Call::new())),
         "release" => drop(client.release(&id, &Call::new())),
         "extend" => drop(client.extend(&id, ttl, &Call::new())),
-        "is_locked" => drop(client.is_locked(&key(), &Call::new())),
+        "is_locked" => drop(client.is_locked_with(key(), &Call::new())),
         "find by key" => drop(client.find(LookupBy::Key(&key()), &Call::new())),
         "find by id" => drop(client.find(LookupBy::LockId(&id), &Call::new())),
         "check" => drop(client.check()),
         "setup_schema" => drop(client.setup_schema()),
-        "purge_expired" => drop(client.purge_expired(10, &Call::new())),
+        "purge_expired" => drop(client.purge_expired_with(10, &Call::new())),
         "guard.release" => drop(guard.as_ref().map(Guard::release)),
         "guard.extend" => drop(
             guard

@@ -7,7 +7,7 @@
 //!
 //! let clock = ManualClock::new();
 //! let store = MemoryBackend::with_clock(&clock);
-//! let client = Client::with_backend_and(store.clone(), &ClientOptions::new().clock(&clock))?;
+//! let client = Client::from_backend_with(store.clone(), &ClientOptions::new().clock(&clock))?;
 //!
 //! // A holder that is cut off from its store knows that it lost the lock, without any I/O.
 //! let guard = client.lock("invoice:42")?;

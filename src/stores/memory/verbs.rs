@@ -56,7 +56,7 @@ impl MemoryState {
                 )));
             }
             let holder = Holder::with_left(
-                Some(held.lock_id.hash()),
+                Some(held.lock_id.log_hash()),
                 Some(held.fence),
                 held.expires_at_ms.saturating_sub(now),
             );

@@ -77,6 +77,11 @@ impl PostgresBackend {
         })
     }
 
+    /// Whether the URL lets a connection be encrypted.
+    pub(crate) fn may_use_tls(&self) -> bool {
+        self.verbs.sessions().may_use_tls()
+    }
+
     /// The SQL that [`setup_schema`](Backend::setup_schema) would run on an empty database, to be read and run by
     /// hand: one transaction that creates the tables and functions with the names in `options`, in their schema
     /// (created too) or in `public`. It fails if they are there. [`check`](Backend::check) then says whether all is well.

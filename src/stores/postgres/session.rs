@@ -11,7 +11,7 @@ use super::error::garbled;
 use super::message::Param;
 use super::sql::{GREET, Sql};
 use super::startup;
-use super::url::PostgresUrl;
+use super::url::{PostgresUrl, SslMode};
 use super::watch::PostgresListener;
 use crate::backend::keyspace::TableNames;
 use crate::backend::limits::Limits;
@@ -61,6 +61,14 @@ impl PostgresSessions {
             sql,
             pool: Pool::new(options.pool_size),
         })
+    }
+
+    /// Whether the URL lets a connection be encrypted. A unix socket never is.
+    pub(crate) fn may_use_tls(&self) -> bool {
+        let remote = |host: &Endpoint| !matches!(host, Endpoint::Unix(_));
+        cfg!(feature = "tls")
+            && self.url.ssl != SslMode::Disable
+            && self.url.hosts.iter().any(remote)
     }
 
     /// Runs `call` on a session of the pool, and keeps the session if that ended well.
@@ -179,7 +187,6 @@ fn no_schema() -> LockError {
 
 #[cfg(feature = "tls")]
 fn tls(url: &PostgresUrl, options: &ClientOptions) -> crate::net::tls::Tls {
-    use super::url::SslMode;
     use crate::net::tls::{Tls, Verify};
     let roots = url
         .root_cert

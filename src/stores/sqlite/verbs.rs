@@ -71,7 +71,7 @@ impl SqliteVerbs {
                     ))
                 } else {
                     AcquireOutcome::Locked(Some(Holder::with_left(
-                        Some(lock.lock_id.hash()),
+                        Some(lock.lock_id.log_hash()),
                         Some(lock.fence),
                         held.left_ms,
                     )))

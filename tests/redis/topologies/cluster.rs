@@ -484,7 +484,9 @@ fn a_cluster_needs_a_tag_a_cluster_and_few_rights() {
     eventually("the cluster's end", || {
         field(&node.cli(&["CLUSTER", "INFO"]).text(), "cluster_state") == "fail"
     });
-    let error = client.is_locked(&key("k"), &Call::new()).expect_err("down");
+    let error = client
+        .is_locked_with(key("k"), &Call::new())
+        .expect_err("down");
     assert_eq!(error.code(), ErrorCode::ServiceUnavailable);
     assert!(error.message().contains("down"), "{error}");
 }

@@ -1,0 +1,9 @@
+//! Tests the shape of the public interface: conversions, names, waits, and what a caller is told of its options.
+
+mod client;
+mod conversions;
+mod on_tokio;
+#[path = "../support/mod.rs"]
+mod support;
+mod unused_options;
+mod waits;

@@ -2,6 +2,7 @@
 
 mod client;
 mod conversions;
+mod listing;
 mod on_tokio;
 #[path = "../support/mod.rs"]
 mod support;

@@ -47,6 +47,10 @@ pub struct Call<'a> {
 
 impl<'a> Call<'a> {
     /// A call without a deadline that cannot be cancelled. The stores of this crate bound it by their operation timeout.
+    ///
+    /// ```
+    /// assert_eq!(syncguard::Call::new().deadline(), None);
+    /// ```
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -82,6 +86,14 @@ impl<'a> Call<'a> {
     }
 
     /// The same call, which ends by `deadline`. Bounds only narrow: of two deadlines the earlier one counts.
+    ///
+    /// ```
+    /// use std::time::{Duration, Instant};
+    /// use syncguard::Call;
+    ///
+    /// let deadline = Instant::now() + Duration::from_secs(1);
+    /// assert_eq!(Call::new().with_deadline(deadline).deadline(), Some(deadline));
+    /// ```
     #[must_use]
     pub fn with_deadline(self, deadline: Instant) -> Self {
         self.narrow(deadline, None)
@@ -100,6 +112,15 @@ impl<'a> Call<'a> {
 
     /// The same call, ended by `token` in place of the token that it had. For a call that either of two tokens may end, make a
     /// [`child`](CancelToken::child) of the first one.
+    ///
+    /// ```
+    /// use syncguard::{Call, CancelToken};
+    ///
+    /// let token = CancelToken::new();
+    /// let call = Call::new().cancelled_by(&token);
+    /// token.cancel();
+    /// assert!(call.is_cancelled());
+    /// ```
     #[must_use]
     pub fn cancelled_by<'b>(self, token: &'b CancelToken) -> Call<'b>
     where
@@ -112,17 +133,36 @@ impl<'a> Call<'a> {
     }
 
     /// By when the call must end; `None` if it has no deadline.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use syncguard::Call;
+    ///
+    /// assert!(Call::new().within(Duration::from_secs(1)).deadline().is_some());
+    /// ```
     pub fn deadline(&self) -> Option<Instant> {
         self.deadline
     }
 
     /// How much time is left until the deadline: zero once it has passed, `None` if there is none.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use syncguard::Call;
+    ///
+    /// let call = Call::new().within(Duration::ZERO);
+    /// assert_eq!(call.remaining(), Some(Duration::ZERO));
+    /// ```
     pub fn remaining(&self) -> Option<Duration> {
         self.deadline
             .map(|deadline| deadline.saturating_duration_since(Instant::now()))
     }
 
     /// Whether the call's token was cancelled.
+    ///
+    /// ```
+    /// assert!(!syncguard::Call::new().is_cancelled()); // it has no token
+    /// ```
     pub fn is_cancelled(&self) -> bool {
         self.cancel.is_some_and(CancelToken::is_cancelled)
     }
@@ -211,6 +251,10 @@ impl<'a> Call<'a> {
     ///
     /// A client then has the next waiter of this process ask for the lock while the answer to the release is still on its way.
     /// It is right to say it late, more than once, or never; then a lock changes hands more slowly.
+    ///
+    /// ```
+    /// syncguard::Call::new().ordered(); // no caller waits for that
+    /// ```
     pub fn ordered(&self) {
         if let Some(hook) = self.when_ordered {
             hook();

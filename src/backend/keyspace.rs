@@ -29,6 +29,14 @@ const TABLE_LIMIT: usize = 1700;
 impl KeySpace {
     /// The names in a Redis database under `prefix`.
     ///
+    /// ```
+    /// use syncguard::KeySpace;
+    ///
+    /// assert_eq!(KeySpace::redis("app:")?.prefix(), "app");
+    /// assert!(KeySpace::redis("app:id").is_err());
+    /// # Ok::<(), syncguard::LockError>(())
+    /// ```
+    ///
     /// # Errors
     /// `InvalidArgument` for a prefix that would collide with fence counters or the index, holds a NUL, or is too long
     /// for any key to fit.
@@ -48,6 +56,13 @@ impl KeySpace {
     }
 
     /// The names in tables (Postgres, SQLite): no prefix, fences in a table of their own.
+    ///
+    /// ```
+    /// use syncguard::{Key, KeySpace};
+    ///
+    /// assert_eq!(KeySpace::table().lock(&Key::new("invoice:42")?)?, "invoice:42");
+    /// # Ok::<(), syncguard::LockError>(())
+    /// ```
     pub fn table() -> Self {
         Self {
             prefix: String::new(),
@@ -58,6 +73,11 @@ impl KeySpace {
     }
 
     /// The prefix without its trailing colons.
+    ///
+    /// ```
+    /// assert_eq!(syncguard::KeySpace::redis("app")?.prefix(), "app");
+    /// # Ok::<(), syncguard::LockError>(())
+    /// ```
     pub fn prefix(&self) -> &str {
         &self.prefix
     }
@@ -66,6 +86,13 @@ impl KeySpace {
     ///
     /// Where a long prefix leaves too few bytes a key is stored under its hash, 22 characters. A key that is itself exactly
     /// that text and the key it is the hash of share one lock: neither is ever held beside the other.
+    ///
+    /// ```
+    /// use syncguard::{Key, KeySpace};
+    ///
+    /// assert_eq!(KeySpace::redis("app")?.lock(&Key::new("invoice:42")?)?, "app:invoice:42");
+    /// # Ok::<(), syncguard::LockError>(())
+    /// ```
     ///
     /// # Errors
     /// `InvalidArgument` if the key lies in the namespace reserved for fence counters and the index.
@@ -78,6 +105,15 @@ impl KeySpace {
 
     /// The fence counter of a lock, from the lock's storage key.
     ///
+    /// ```
+    /// use syncguard::{Key, KeySpace};
+    ///
+    /// let space = KeySpace::redis("app")?;
+    /// let lock = space.lock(&Key::new("invoice:42")?)?;
+    /// assert_eq!(space.fence(&lock)?, "app:fence:app:invoice:42");
+    /// # Ok::<(), syncguard::LockError>(())
+    /// ```
+    ///
     /// # Errors
     /// `InvalidArgument` if the prefix is too long for any key to fit.
     pub fn fence(&self, lock: &str) -> Result<String, LockError> {
@@ -85,6 +121,14 @@ impl KeySpace {
     }
 
     /// The index entry of a lock id.
+    ///
+    /// ```
+    /// use syncguard::{KeySpace, LockId};
+    ///
+    /// let id = LockId::random()?;
+    /// assert_eq!(KeySpace::redis("app")?.index(&id)?, format!("app:id:{}", id.as_str()));
+    /// # Ok::<(), syncguard::LockError>(())
+    /// ```
     ///
     /// # Errors
     /// `InvalidArgument` if the prefix is too long for any key to fit.

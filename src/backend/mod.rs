@@ -55,11 +55,25 @@ pub enum ReleaseOutcome {
 
 impl ReleaseOutcome {
     /// Whether this call removed the lock.
+    ///
+    /// ```
+    /// use syncguard::{Absence, ReleaseOutcome};
+    ///
+    /// assert!(ReleaseOutcome::Released.is_released());
+    /// assert!(!ReleaseOutcome::Absent(Absence::Expired).is_released());
+    /// ```
     pub fn is_released(self) -> bool {
         self == Self::Released
     }
 
     /// For callers that cannot go on if the lock was gone already: another holder may have worked at the same time.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
+    /// client.lock("nightly")?.release()?.expect_released();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Panics
     /// Unless this call removed the lock.
@@ -84,11 +98,29 @@ pub enum ExtendOutcome {
 
 impl ExtendOutcome {
     /// Whether the lock is held and its lease was set.
+    ///
+    /// ```
+    /// use syncguard::{Absence, ExtendOutcome};
+    ///
+    /// assert!(ExtendOutcome::Extended(1_700_000_000_000).is_extended());
+    /// assert!(!ExtendOutcome::Absent(Absence::NotFound).is_extended());
+    /// ```
     pub fn is_extended(self) -> bool {
         matches!(self, Self::Extended(_))
     }
 
     /// When the lease ends on the store's clock, for callers that cannot go on without the lock.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
+    /// let guard = client.lock("nightly")?;
+    /// let ends_at_ms = guard.extend(Duration::from_secs(60))?.expect_extended();
+    /// assert_eq!(ends_at_ms, guard.expires_at_ms());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Panics
     /// Unless the lock is held and its lease was set.
@@ -118,6 +150,15 @@ pub struct Watch(#[allow(dead_code)] Box<dyn Send>);
 
 impl Watch {
     /// Keeps `what` until the watch ends; its `Drop` ends the watch. For backends of your own.
+    ///
+    /// ```
+    /// use syncguard::Watch;
+    ///
+    /// struct Subscription; // its Drop ends the watch in your store
+    ///
+    /// let watch = Watch::new(Subscription);
+    /// drop(watch);
+    /// ```
     pub fn new(what: impl Send + 'static) -> Self {
         Self(Box::new(what))
     }
@@ -143,6 +184,10 @@ pub struct Capabilities {
 
 impl Capabilities {
     /// A store with fences and a clock of its own.
+    ///
+    /// ```
+    /// assert_eq!(syncguard::Capabilities::new("my-store").backend, "my-store");
+    /// ```
     pub fn new(backend: &'static str) -> Self {
         Self {
             backend,

@@ -62,6 +62,15 @@ struct UnhashedEvent {
 
 impl<B: Backend> Telemetry<B> {
     /// Wraps `inner`.
+    ///
+    /// ```
+    /// use syncguard::testkit::MemoryBackend;
+    /// use syncguard::{Client, IncludeRaw, Telemetry};
+    ///
+    /// let store = Telemetry::new(MemoryBackend::new(), IncludeRaw::Never, |event| println!("{event:?}"));
+    /// let client = Client::from_backend(store);
+    /// # drop(client);
+    /// ```
     pub fn new(
         inner: B,
         include_raw: IncludeRaw,
@@ -82,6 +91,14 @@ impl<B: Backend> Telemetry<B> {
     }
 
     /// How many events were dropped because the callback was too slow, or no thread was to be had for it.
+    ///
+    /// ```
+    /// use syncguard::testkit::MemoryBackend;
+    /// use syncguard::{IncludeRaw, Telemetry};
+    ///
+    /// let store = Telemetry::new(MemoryBackend::new(), IncludeRaw::Never, |event| println!("{event:?}"));
+    /// assert_eq!(store.dropped(), 0);
+    /// ```
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }

@@ -138,6 +138,19 @@ impl Waiter {
     /// What to do next. No I/O; does not block.
     ///
     /// A wait that is over stays over: after [`WaiterStep::GiveUp`] and after a grant there is nothing more to ask for.
+    ///
+    /// ```
+    /// use syncguard::{Call, LockOptions, WaiterEvent, WaiterStep};
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
+    /// let waiter = client.waiter("nightly", &LockOptions::new(), || ())?;
+    /// assert!(matches!(waiter.next(WaiterEvent::Woken), WaiterStep::Try { .. }));
+    /// let over = waiter.next(WaiterEvent::Cancelled);
+    /// assert!(matches!(over, WaiterStep::GiveUp(_)));
+    /// # let _ = Call::new();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn next(&self, event: WaiterEvent) -> WaiterStep {
         if let Err(error) = self.client.core.refuse_inherited() {
             return WaiterStep::GiveUp(error);
@@ -163,6 +176,18 @@ impl Waiter {
     ///
     /// It ends by the larger of the acquire timeout and the operation timeout, counted from when the wait began. A caller that was
     /// never first in line, and whose time is over, still gets one attempt of 30 ms.
+    ///
+    /// ```
+    /// use syncguard::{Call, LockOptions, WaiterEvent, WaiterStep};
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
+    /// let waiter = client.waiter("nightly", &LockOptions::new(), || ())?;
+    /// if let WaiterStep::Try { .. } = waiter.next(WaiterEvent::Woken) {
+    ///     assert!(waiter.try_lock(&Call::new())?.is_some());
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// What the wait ends with, as [`Client::lock_with`]. If less than half of an operation timeout was left and the store did not
@@ -196,11 +221,27 @@ impl Waiter {
     }
 
     /// Whether an attempt is worth making now: this one is first in line and the lock may have been freed.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
+    /// let waiter = client.waiter("nightly", &syncguard::LockOptions::new(), || ())?;
+    /// println!("an attempt is worth making: {}", waiter.is_called());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn is_called(&self) -> bool {
         self.is_here() && self.ticket.standing().called
     }
 
     /// Whether it is this one's turn to ask the store for all that wait here.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
+    /// let waiter = client.waiter("nightly", &syncguard::LockOptions::new(), || ())?;
+    /// assert!(waiter.is_first());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn is_first(&self) -> bool {
         self.is_here() && self.ticket.standing().first
     }

@@ -133,11 +133,27 @@ impl Guard {
     }
 
     /// The fencing token: larger than that of every earlier grant of this key.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
+    /// let guard = client.lock("nightly")?;
+    /// println!("UPDATE account SET … WHERE fence <= {}", i64::from(guard.fence()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn fence(&self) -> Fence {
         self.held.granted.fence
     }
 
     /// The id of this grant. A program that knows it can release or extend the lock, from any process or language.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
+    /// let guard = client.lock("nightly")?;
+    /// println!("held as #{}", guard.lock_id().log_hash());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn lock_id(&self) -> &LockId {
         &self.held.granted.lock_id
     }
@@ -158,6 +174,14 @@ impl Guard {
 
     /// When the lease ends, on the store's clock (Unix milliseconds), as of the last renewal. For display; decide by
     /// [`remaining`](Self::remaining).
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
+    /// let guard = client.lock("nightly")?;
+    /// println!("the lease ends at {} on the store's clock", guard.expires_at_ms());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn expires_at_ms(&self) -> i64 {
         if self.is_inherited() {
             return self.held.granted.expires_at_ms;
@@ -167,6 +191,17 @@ impl Guard {
 
     /// How much longer this process may count on the lock: less than the store grants, by a margin. Zero once lost or
     /// released. No I/O.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # let dir = tempfile::tempdir()?;
+    /// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
+    /// let guard = client.lock("nightly")?;
+    /// if guard.remaining() < Duration::from_secs(5) {
+    ///     println!("too little time is left for the next step");
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn remaining(&self) -> Duration {
         if self.is_inherited() {
             Duration::ZERO
@@ -177,6 +212,19 @@ impl Guard {
 
     /// Whether this process can no longer count on the lock: it could not be renewed in time, or the store no longer has it.
     /// For good. No I/O; compares the clock at the moment of the call. A released guard is not lost, unless it was before.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
+    /// let guard = client.lock("nightly")?;
+    /// for step in 0..3 {
+    ///     if guard.is_lost() {
+    ///         break; // another holder may work already
+    ///     }
+    ///     println!("step {step}");
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn is_lost(&self) -> bool {
         if self.is_inherited() {
             return true;
@@ -188,6 +236,16 @@ impl Guard {
 
     /// Why the lock was lost; `None` while it is held, and if it was released before it could be lost. No I/O; compares the
     /// clock at the moment of the call.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
+    /// let guard = client.lock("nightly")?;
+    /// if let Some(why) = guard.loss() {
+    ///     eprintln!("stop working: {why}");
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn loss(&self) -> Option<LossReason> {
         if self.is_inherited() {
             return Some(LossReason::Forked);
@@ -280,6 +338,17 @@ impl Guard {
     /// A descriptor that becomes readable when the lock is lost, for `poll` and `epoll`. It belongs to the guard; do not read
     /// from it and do not close it.
     ///
+    /// ```
+    /// use std::os::fd::AsRawFd;
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
+    /// let guard = client.lock("nightly")?;
+    /// let fd = guard.lost_fd()?;
+    /// println!("give {} to poll or epoll", fd.as_raw_fd());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// `RateLimited` if the process has no descriptor left.
     pub fn lost_fd(&self) -> Result<BorrowedFd<'_>, LockError> {
@@ -307,6 +376,17 @@ impl Guard {
     /// whose outcome is unknown: until the store refuses that one, it could still shorten the lease. The heartbeat sees to it;
     /// without one, extend again.
     ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
+    /// let guard = client.lock("nightly")?;
+    /// guard.extend(Duration::from_secs(60))?.expect_extended();
+    /// assert!(guard.remaining() > Duration::from_secs(50));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// `InvalidArgument` for a bad ttl; the store's trouble, after which the lease counts as the shorter of what it was and
     /// what was asked for.
@@ -315,6 +395,18 @@ impl Guard {
     }
 
     /// As [`extend`](Self::extend), within the bounds of `call`.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use syncguard::Call;
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
+    /// let guard = client.lock("nightly")?;
+    /// let call = Call::new().within(Duration::from_secs(1));
+    /// guard.extend_with(Duration::from_secs(60), &call)?.expect_extended();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// As there, and `Aborted`.
@@ -372,6 +464,18 @@ impl Guard {
     }
 
     /// As [`release`](Self::release), within the bounds of `call`.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use syncguard::Call;
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
+    /// let guard = client.lock("nightly")?;
+    /// let call = Call::new().within(Duration::from_secs(1));
+    /// guard.release_with(&call)?.expect_released();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// As there, and `Aborted`.

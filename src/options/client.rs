@@ -82,36 +82,81 @@ impl Default for ClientOptions {
 
 impl ClientOptions {
     /// All defaults.
+    ///
+    /// ```
+    /// use syncguard::{Client, ClientOptions};
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let url = format!("sqlite:{}", dir.path().join("locks.db").display());
+    /// let client = Client::open_with(&url, &ClientOptions::new())?; // as Client::open(&url)
+    /// # drop(client);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Redis: what stands before every stored key. Default `"syncguard"`; trailing colons do not count, so `"a"` and `"a:"`
     /// are the same. Prefixes of clients that share a database must not nest (`"app"` and `"app:x"`).
+    ///
+    /// ```
+    /// use syncguard::ClientOptions;
+    ///
+    /// let options = ClientOptions::new().key_prefix("billing");
+    /// # drop(options);
+    /// ```
     pub fn key_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.key_prefix = prefix.into();
         self
     }
 
     /// Postgres: the schema of the tables and functions. Default: the first one of the connection's `search_path`.
+    ///
+    /// ```
+    /// use syncguard::ClientOptions;
+    ///
+    /// let options = ClientOptions::new().schema("app");
+    /// # drop(options);
+    /// ```
     pub fn schema(mut self, schema: impl Into<String>) -> Self {
         self.schema = Some(schema.into());
         self
     }
 
     /// Postgres: the table of locks. Default `"syncguard_locks"`.
+    ///
+    /// ```
+    /// use syncguard::ClientOptions;
+    ///
+    /// let options = ClientOptions::new().table_name("app_locks");
+    /// # drop(options);
+    /// ```
     pub fn table_name(mut self, name: impl Into<String>) -> Self {
         self.table_name = Some(name.into());
         self
     }
 
     /// Postgres: the table of fence counters. Default `"syncguard_fence_counters"`.
+    ///
+    /// ```
+    /// use syncguard::ClientOptions;
+    ///
+    /// let options = ClientOptions::new().fence_table_name("app_fences");
+    /// # drop(options);
+    /// ```
     pub fn fence_table_name(mut self, name: impl Into<String>) -> Self {
         self.fence_table_name = Some(name.into());
         self
     }
 
     /// TLS: the roots to trust, as PEM, in place of the system's. A regular file of up to 16 MiB.
+    ///
+    /// ```
+    /// use syncguard::ClientOptions;
+    ///
+    /// let options = ClientOptions::new().tls_ca_file("/etc/ssl/company.pem");
+    /// # drop(options);
+    /// ```
     pub fn tls_ca_file(mut self, path: impl AsRef<Path>) -> Self {
         self.tls_ca_file = Some(path.as_ref().to_owned());
         self
@@ -119,36 +164,81 @@ impl ClientOptions {
 
     /// TLS: accepts any certificate of any host. **Unsafe on every network you do not own**: a machine in between can read
     /// the password and grant locks.
+    ///
+    /// ```
+    /// use syncguard::ClientOptions;
+    ///
+    /// let options = ClientOptions::new().tls_danger_accept_invalid_certs(true);
+    /// # drop(options);
+    /// ```
     pub fn tls_danger_accept_invalid_certs(mut self, accept: bool) -> Self {
         self.tls_insecure = accept;
         self
     }
 
     /// How many connections the client may have; one of them is kept for renewals and releases. At least 2; default 16.
+    ///
+    /// ```
+    /// use syncguard::ClientOptions;
+    ///
+    /// let options = ClientOptions::new().pool_size(4);
+    /// # drop(options);
+    /// ```
     pub fn pool_size(mut self, size: usize) -> Self {
         self.pool_size = size;
         self
     }
 
     /// How long connecting may take, TLS and authentication included. Default 2 s.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use syncguard::ClientOptions;
+    ///
+    /// let options = ClientOptions::new().connect_timeout(Duration::from_secs(1));
+    /// # drop(options);
+    /// ```
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
     }
 
     /// How long a single operation may take, everything included. Default 5 s.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use syncguard::ClientOptions;
+    ///
+    /// let options = ClientOptions::new().operation_timeout(Duration::from_secs(2));
+    /// # drop(options);
+    /// ```
     pub fn operation_timeout(mut self, timeout: Duration) -> Self {
         self.operation_timeout = timeout;
         self
     }
 
     /// How long the release in `Drop` may take. Default 5 s.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use syncguard::ClientOptions;
+    ///
+    /// let options = ClientOptions::new().dispose_timeout(Duration::from_secs(1));
+    /// # drop(options);
+    /// ```
     pub fn dispose_timeout(mut self, timeout: Duration) -> Self {
         self.dispose_timeout = timeout;
         self
     }
 
     /// Lets `is_locked` remove, later and elsewhere, locks that expired more than two seconds ago. Default off.
+    ///
+    /// ```
+    /// use syncguard::ClientOptions;
+    ///
+    /// let options = ClientOptions::new().cleanup_in_is_locked(true);
+    /// # drop(options);
+    /// ```
     pub fn cleanup_in_is_locked(mut self, cleanup: bool) -> Self {
         self.cleanup_in_is_locked = cleanup;
         self
@@ -156,6 +246,13 @@ impl ClientOptions {
 
     /// Called on a thread of the library when a release fails that has no caller to answer to. Default: to stderr in debug
     /// builds or with `SYNCGUARD_DEBUG=true`, without key or id; silent otherwise.
+    ///
+    /// ```
+    /// use syncguard::ClientOptions;
+    ///
+    /// let options = ClientOptions::new().on_release_error(|failed| eprintln!("{failed:?}"));
+    /// # drop(options);
+    /// ```
     pub fn on_release_error(
         mut self,
         hook: impl Fn(&FailedRelease) + Send + Sync + 'static,
@@ -167,18 +264,39 @@ impl ClientOptions {
     /// Called on a thread of the library with what an operator should know: a store that is not safe, a fence near its limit, a
     /// ttl so short that a lock was lost already when it was granted, an option that the opened store does not use. Default: to
     /// stderr.
+    ///
+    /// ```
+    /// use syncguard::ClientOptions;
+    ///
+    /// let options = ClientOptions::new().on_warning(|text| eprintln!("locks: {text}"));
+    /// # drop(options);
+    /// ```
     pub fn on_warning(mut self, hook: impl Fn(&str) + Send + Sync + 'static) -> Self {
         self.on_warning = Some(Arc::new(hook));
         self
     }
 
     /// Called on a thread of the library for every operation. Default: none, at no cost.
+    ///
+    /// ```
+    /// use syncguard::ClientOptions;
+    ///
+    /// let options = ClientOptions::new().on_event(|event| println!("{event:?}"));
+    /// # drop(options);
+    /// ```
     pub fn on_event(mut self, hook: impl Fn(&LockEvent) + Send + Sync + 'static) -> Self {
         self.on_event = Some(Arc::new(hook));
         self
     }
 
     /// Whether events carry the raw key and lock id. Default never.
+    ///
+    /// ```
+    /// use syncguard::{ClientOptions, IncludeRaw};
+    ///
+    /// let options = ClientOptions::new().events_include_raw(IncludeRaw::Always);
+    /// # drop(options);
+    /// ```
     pub fn events_include_raw(mut self, include: IncludeRaw) -> Self {
         self.include_raw = include;
         self

@@ -51,11 +51,29 @@ pub struct LockOptions {
 
 impl LockOptions {
     /// All defaults: ttl 30 s, wait up to 5 s and ten retries, renewal every 10 s.
+    ///
+    /// ```
+    /// use syncguard::{Client, LockOptions};
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
+    /// let guard = client.lock_with("nightly", &LockOptions::new())?; // as client.lock("nightly")
+    /// # drop(guard);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn new() -> Self {
         Self::default()
     }
 
     /// How long the lease lasts if it is not renewed. Whole milliseconds, rounded up; default 30 s.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use syncguard::LockOptions;
+    ///
+    /// let options = LockOptions::new().ttl(Duration::from_secs(10));
+    /// # drop(options);
+    /// ```
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = Some(ttl);
         self
@@ -63,6 +81,14 @@ impl LockOptions {
 
     /// How long to wait for the lock at most; zero is exactly one attempt. Default 5 s. Set, it lifts the default limit of
     /// ten retries.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use syncguard::LockOptions;
+    ///
+    /// let options = LockOptions::new().acquire_timeout(Duration::from_secs(60));
+    /// # drop(options);
+    /// ```
     pub fn acquire_timeout(mut self, timeout: Duration) -> Self {
         self.acquire_timeout = Some(timeout);
         self
@@ -86,42 +112,94 @@ impl LockOptions {
 
     /// How often to try again after the first attempt. Default 10, or without limit if an `acquire_timeout` was set.
     /// Being woken because the lock was freed is not a retry.
+    ///
+    /// ```
+    /// use syncguard::LockOptions;
+    ///
+    /// let options = LockOptions::new().max_retries(3);
+    /// # drop(options);
+    /// ```
     pub fn max_retries(mut self, retries: u32) -> Self {
         self.retry_limit = RetryLimit::AtMost(retries);
         self
     }
 
     /// Tries again until the `acquire_timeout`, however often.
+    ///
+    /// ```
+    /// use syncguard::LockOptions;
+    ///
+    /// let options = LockOptions::new().unlimited_retries();
+    /// # drop(options);
+    /// ```
     pub fn unlimited_retries(mut self) -> Self {
         self.retry_limit = RetryLimit::None;
         self
     }
 
     /// The delay before the first retry. Default 100 ms; at least 1 ms.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use syncguard::LockOptions;
+    ///
+    /// let options = LockOptions::new().retry_delay(Duration::from_millis(20));
+    /// # drop(options);
+    /// ```
     pub fn retry_delay(mut self, delay: Duration) -> Self {
         self.retry_delay = Some(delay);
         self
     }
 
     /// How the delay grows. Default exponential.
+    ///
+    /// ```
+    /// use syncguard::{Backoff, LockOptions};
+    ///
+    /// let options = LockOptions::new().backoff(Backoff::Fixed);
+    /// # drop(options);
+    /// ```
     pub fn backoff(mut self, backoff: Backoff) -> Self {
         self.backoff = backoff;
         self
     }
 
     /// How the delay is blurred. Default equal.
+    ///
+    /// ```
+    /// use syncguard::{Jitter, LockOptions};
+    ///
+    /// let options = LockOptions::new().jitter(Jitter::Full);
+    /// # drop(options);
+    /// ```
     pub fn jitter(mut self, jitter: Jitter) -> Self {
         self.jitter = jitter;
         self
     }
 
     /// How often the guard renews. Default a third of the ttl; must be shorter than the ttl; at least 1 ms.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use syncguard::LockOptions;
+    ///
+    /// let options = LockOptions::new().ttl(Duration::from_secs(10)).heartbeat(Duration::from_secs(2));
+    /// # drop(options);
+    /// ```
     pub fn heartbeat(mut self, every: Duration) -> Self {
         self.pace = Pace::Every(every);
         self
     }
 
     /// Never renews: the lease ends with its ttl unless you [`extend`](crate::Guard::extend) it.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use syncguard::LockOptions;
+    ///
+    /// let options = LockOptions::new().ttl(Duration::from_secs(10)).no_heartbeat();
+    /// # drop(options);
+    /// ```
     pub fn no_heartbeat(mut self) -> Self {
         self.pace = Pace::Never;
         self
@@ -129,18 +207,42 @@ impl LockOptions {
 
     /// Stops renewing this long after the grant, so that a worker that hangs, or a guard that was forgotten, does not hold
     /// the lock for ever. Default none.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use syncguard::LockOptions;
+    ///
+    /// let options = LockOptions::new().max_hold(Duration::from_secs(3600));
+    /// # drop(options);
+    /// ```
     pub fn max_hold(mut self, max: Duration) -> Self {
         self.max_hold = Some(max);
         self
     }
 
     /// How long `Drop` may take to release. Default: the client's, 5 s.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use syncguard::LockOptions;
+    ///
+    /// let options = LockOptions::new().dispose_timeout(Duration::from_secs(1));
+    /// # drop(options);
+    /// ```
     pub fn dispose_timeout(mut self, timeout: Duration) -> Self {
         self.dispose_timeout = Some(timeout);
         self
     }
 
     /// Ends the wait when the token is cancelled. The guard does not keep it.
+    ///
+    /// ```
+    /// use syncguard::{CancelToken, LockOptions};
+    ///
+    /// let shutdown = CancelToken::new();
+    /// let options = LockOptions::new().cancel(&shutdown);
+    /// # drop(options);
+    /// ```
     pub fn cancel(mut self, token: &CancelToken) -> Self {
         self.cancel = Some(token.clone());
         self
@@ -148,6 +250,14 @@ impl LockOptions {
 
     /// Ends the wait, and an attempt that is under way, by `deadline`. Default none: [`acquire_timeout`](Self::acquire_timeout)
     /// and the operation timeout bound them. For a caller that must be done by a fixed time; the guard does not keep it.
+    ///
+    /// ```
+    /// use std::time::{Duration, Instant};
+    /// use syncguard::LockOptions;
+    ///
+    /// let options = LockOptions::new().deadline(Instant::now() + Duration::from_secs(2));
+    /// # drop(options);
+    /// ```
     pub fn deadline(mut self, deadline: Instant) -> Self {
         self.deadline = Some(deadline);
         self
@@ -155,12 +265,26 @@ impl LockOptions {
 
     /// Called at most once, on a thread of the library, when the guard is lost. It may take its time and may use the guard's
     /// client; it is not called once a release has begun.
+    ///
+    /// ```
+    /// use syncguard::LockOptions;
+    ///
+    /// let options = LockOptions::new().on_lost(|why| eprintln!("stop working: {why}"));
+    /// # drop(options);
+    /// ```
     pub fn on_lost(mut self, callback: impl Fn(&LockError) + Send + Sync + 'static) -> Self {
         self.on_lost = Some(Arc::new(callback));
         self
     }
 
     /// Called on a thread of the library when the release in `Drop` fails. Default: the client's hook.
+    ///
+    /// ```
+    /// use syncguard::LockOptions;
+    ///
+    /// let options = LockOptions::new().on_release_error(|failed| eprintln!("{failed:?}"));
+    /// # drop(options);
+    /// ```
     pub fn on_release_error(
         mut self,
         callback: impl Fn(&FailedRelease) + Send + Sync + 'static,
@@ -171,6 +295,16 @@ impl LockOptions {
 
     /// The delay before the attempt after `attempt` (counted from 1) with `remaining` of the wait left; `None` to give up.
     /// For callers that wait by themselves between single attempts.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use syncguard::{Backoff, Jitter, LockOptions};
+    ///
+    /// let options = LockOptions::new().backoff(Backoff::Fixed).jitter(Jitter::None);
+    /// let delay = options.delay_after(1, Duration::from_secs(5))?;
+    /// assert_eq!(delay, Some(Duration::from_millis(100)));
+    /// # Ok::<(), syncguard::LockError>(())
+    /// ```
     ///
     /// # Errors
     /// `InvalidArgument` for options that [`Client::lock_with`](crate::Client::lock_with) would refuse.

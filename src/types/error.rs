@@ -35,6 +35,10 @@ pub enum ErrorCode {
 
 impl ErrorCode {
     /// The code's name, as in the enum.
+    ///
+    /// ```
+    /// assert_eq!(syncguard::ErrorCode::RateLimited.as_str(), "RateLimited");
+    /// ```
     pub fn as_str(self) -> &'static str {
         match self {
             Self::ServiceUnavailable => "ServiceUnavailable",
@@ -50,6 +54,13 @@ impl ErrorCode {
     }
 
     /// Whether trying again later may succeed without anybody changing anything.
+    ///
+    /// ```
+    /// use syncguard::ErrorCode;
+    ///
+    /// assert!(ErrorCode::ServiceUnavailable.is_transient());
+    /// assert!(!ErrorCode::AuthFailed.is_transient());
+    /// ```
     pub fn is_transient(self) -> bool {
         matches!(
             self,
@@ -156,6 +167,13 @@ impl LockError {
     /// [`ErrorCode::NetworkTimeout`], [`ErrorCode::Aborted`] and [`ErrorCode::Internal`] count as of unknown effect:
     /// the client then undoes an acquire that may have been applied. The other codes mean the store refused.
     /// Keep keys, lock ids and passwords out of `message`.
+    ///
+    /// ```
+    /// use syncguard::{ErrorCode, LockError};
+    ///
+    /// let error = LockError::new(ErrorCode::RateLimited, "the store takes no more requests now");
+    /// assert!(!error.may_have_applied());
+    /// ```
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
         let may_have_applied = matches!(
             code,
@@ -179,6 +197,16 @@ impl LockError {
     }
 
     /// Keeps the cause, for [`source`](StdError::source).
+    ///
+    /// ```
+    /// use syncguard::{ErrorCode, LockError};
+    ///
+    /// use std::error::Error;
+    ///
+    /// let cause = std::io::Error::other("the disk is full");
+    /// let error = LockError::new(ErrorCode::Internal, "the lock was not stored").with_source(cause);
+    /// assert!(error.source().is_some());
+    /// ```
     #[must_use]
     pub fn with_source(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         self.0.source = Some(source.into());
@@ -223,6 +251,13 @@ impl LockError {
     }
 
     /// Says that the request had no effect for certain: it was never sent, or the store refused it.
+    ///
+    /// ```
+    /// use syncguard::{ErrorCode, LockError};
+    ///
+    /// let error = LockError::new(ErrorCode::NetworkTimeout, "no connection in time").nothing_applied();
+    /// assert!(!error.may_have_applied());
+    /// ```
     #[must_use]
     pub fn nothing_applied(mut self) -> Self {
         self.0.may_have_applied = false;
@@ -237,6 +272,15 @@ impl LockError {
     }
 
     /// Names the key concerned, by its hash.
+    ///
+    /// ```
+    /// use syncguard::{ErrorCode, Key, LockError};
+    ///
+    /// let key = Key::new("invoice:42")?;
+    /// let error = LockError::new(ErrorCode::Internal, "the stored value is foreign").for_key(&key);
+    /// assert_eq!(error.key_hash(), Some(key.log_hash().as_str()));
+    /// # Ok::<(), syncguard::LockError>(())
+    /// ```
     #[must_use]
     pub fn for_key(mut self, key: &crate::Key) -> Self {
         self.0.key_hash = Some(key.log_hash());
@@ -302,41 +346,116 @@ impl LockError {
     }
 
     /// The kind of trouble.
+    ///
+    /// ```
+    /// use syncguard::{ErrorCode, LockError};
+    ///
+    /// let error = LockError::new(ErrorCode::RateLimited, "too many");
+    /// assert_eq!(error.code(), ErrorCode::RateLimited);
+    /// ```
     pub fn code(&self) -> ErrorCode {
         self.0.code
     }
 
     /// The text, without the code.
+    ///
+    /// ```
+    /// use syncguard::{ErrorCode, LockError};
+    ///
+    /// let error = LockError::new(ErrorCode::RateLimited, "too many");
+    /// assert_eq!(error.message(), "too many");
+    /// assert_eq!(error.to_string(), "RateLimited: too many");
+    /// ```
     pub fn message(&self) -> &str {
         &self.0.message
     }
 
     /// The hash of the key concerned, as [`Key::log_hash`](crate::Key::log_hash) shows it; `None` where no key is involved.
+    ///
+    /// ```
+    /// use syncguard::Key;
+    ///
+    /// let error = Key::new("").unwrap_err();
+    /// assert_eq!(error.key_hash(), None); // there is no key
+    /// ```
     pub fn key_hash(&self) -> Option<&str> {
         self.0.key_hash.as_deref()
     }
 
     /// How many attempts a `lock` made before it gave up; 0 where that does not apply.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use syncguard::LockOptions;
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
+    /// let _held = client.lock("nightly")?;
+    /// let once = LockOptions::new().acquire_timeout(Duration::ZERO);
+    /// let error = client.lock_with("nightly", &once).unwrap_err();
+    /// assert_eq!(error.attempts(), 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn attempts(&self) -> u32 {
         self.0.attempts
     }
 
     /// How long a `lock` waited before it gave up.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use syncguard::LockOptions;
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
+    /// let _held = client.lock("nightly")?;
+    /// let short = LockOptions::new().acquire_timeout(Duration::from_millis(5));
+    /// let error = client.lock_with("nightly", &short).unwrap_err();
+    /// assert!(error.waited() >= Some(Duration::from_millis(5)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn waited(&self) -> Option<Duration> {
         self.0.waited
     }
 
     /// The holder of the key at the last attempt, where the store told it.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use syncguard::LockOptions;
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
+    /// let held = client.lock("nightly")?;
+    /// let once = LockOptions::new().acquire_timeout(Duration::ZERO);
+    /// let error = client.lock_with("nightly", &once).unwrap_err();
+    /// assert_eq!(error.holder().and_then(|holder| holder.fence), Some(held.fence()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn holder(&self) -> Option<&Holder> {
         self.0.holder.as_ref()
     }
 
     /// Why the lock was lost; `None` unless the code is [`ErrorCode::Lost`].
+    ///
+    /// ```
+    /// use syncguard::{ErrorCode, LockError};
+    ///
+    /// let error = LockError::new(ErrorCode::Internal, "a fault");
+    /// assert_eq!(error.loss_reason(), None);
+    /// ```
     pub fn loss_reason(&self) -> Option<LossReason> {
         self.0.loss
     }
 
     /// Whether the operation may have taken effect although it failed (a timeout, a reset, a cancel in flight).
+    ///
+    /// ```
+    /// use syncguard::{ErrorCode, LockError};
+    ///
+    /// let error = LockError::new(ErrorCode::NetworkTimeout, "no answer in time");
+    /// assert!(error.may_have_applied());
+    /// ```
     pub fn may_have_applied(&self) -> bool {
         self.0.may_have_applied
     }

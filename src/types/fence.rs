@@ -75,6 +75,11 @@ impl Fence {
     }
 
     /// The number.
+    ///
+    /// ```
+    /// assert_eq!(syncguard::Fence::new(42)?.get(), 42);
+    /// # Ok::<(), syncguard::LockError>(())
+    /// ```
     pub fn get(self) -> u64 {
         self.0
     }

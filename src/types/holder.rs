@@ -21,6 +21,14 @@ pub struct Holder {
 
 impl Holder {
     /// What is known of a holder. For backends of your own.
+    ///
+    /// ```
+    /// use syncguard::{Fence, Holder};
+    ///
+    /// let holder = Holder::new(None, Some(Fence::new(7)?), None);
+    /// assert_eq!(holder.fence, Some(Fence::new(7)?));
+    /// # Ok::<(), syncguard::LockError>(())
+    /// ```
     pub fn new(
         lock_id_hash: Option<String>,
         fence: Option<Fence>,

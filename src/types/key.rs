@@ -39,6 +39,15 @@ pub struct Key(Arc<str>);
 impl Key {
     /// Normalises and checks `text`.
     ///
+    /// ```
+    /// use syncguard::{ErrorCode, Key};
+    ///
+    /// let key = Key::new("invoice:42")?;
+    /// assert_eq!(Key::new("").unwrap_err().code(), ErrorCode::InvalidArgument);
+    /// # drop(key);
+    /// # Ok::<(), syncguard::LockError>(())
+    /// ```
+    ///
     /// # Errors
     /// `InvalidArgument` if the text is empty, longer than 512 bytes after NFC, or holds U+0000.
     pub fn new(text: &str) -> Result<Self, LockError> {

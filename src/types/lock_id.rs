@@ -68,6 +68,11 @@ impl LockId {
     }
 
     /// The 22 characters.
+    ///
+    /// ```
+    /// assert_eq!(syncguard::LockId::random()?.as_str().len(), 22);
+    /// # Ok::<(), syncguard::LockError>(())
+    /// ```
     pub fn as_str(&self) -> &str {
         // The constructors let in ASCII only.
         std::str::from_utf8(&self.0).unwrap_or_default()

@@ -22,6 +22,15 @@ pub struct Acquired {
 
 impl Acquired {
     /// A grant. For backends of your own.
+    ///
+    /// ```
+    /// use syncguard::{Acquired, Fence, LockId};
+    ///
+    /// let id = LockId::random()?;
+    /// let grant = Acquired::new(id, Fence::new(1)?, 1_700_000_030_000);
+    /// assert_eq!(grant.lock_id, id);
+    /// # Ok::<(), syncguard::LockError>(())
+    /// ```
     pub fn new(lock_id: LockId, fence: Fence, expires_at_ms: i64) -> Self {
         Self {
             lock_id,
@@ -49,6 +58,15 @@ pub struct StoredLock {
 
 impl StoredLock {
     /// What a store found. For backends of your own.
+    ///
+    /// ```
+    /// use syncguard::{Fence, LockId, StoredLock};
+    ///
+    /// let id = LockId::random()?;
+    /// let stored = StoredLock::new("nightly", id, Fence::new(1)?, 1_700_000_030_000, 1_700_000_000_000);
+    /// assert_eq!(stored.key, "nightly");
+    /// # Ok::<(), syncguard::LockError>(())
+    /// ```
     pub fn new(
         key: &str,
         lock_id: LockId,
@@ -66,6 +84,14 @@ impl StoredLock {
     }
 
     /// The same without its secrets.
+    ///
+    /// ```
+    /// use syncguard::{Fence, LockId, StoredLock, hash_key};
+    ///
+    /// let stored = StoredLock::new("nightly", LockId::random()?, Fence::new(1)?, 30_000, 0);
+    /// assert_eq!(stored.info().key_hash, hash_key("nightly"));
+    /// # Ok::<(), syncguard::LockError>(())
+    /// ```
     pub fn info(&self) -> LockInfo {
         LockInfo {
             key_hash: hash_key(&self.key),

@@ -28,6 +28,15 @@ pub struct Ttl(i64);
 impl Ttl {
     /// Rounds `duration` up to whole milliseconds and checks it.
     ///
+    /// ```
+    /// use std::time::Duration;
+    /// use syncguard::Ttl;
+    ///
+    /// assert_eq!(Ttl::new(Duration::from_secs(10))?.as_millis(), 10_000);
+    /// assert!(Ttl::new(Duration::ZERO).is_err());
+    /// # Ok::<(), syncguard::LockError>(())
+    /// ```
+    ///
     /// # Errors
     /// `InvalidArgument` for zero and for more than ten years.
     pub fn new(duration: Duration) -> Result<Self, LockError> {
@@ -42,11 +51,27 @@ impl Ttl {
     }
 
     /// The milliseconds.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use syncguard::Ttl;
+    ///
+    /// assert_eq!(Ttl::new(Duration::from_secs(10))?.as_millis(), 10_000);
+    /// # Ok::<(), syncguard::LockError>(())
+    /// ```
     pub fn as_millis(self) -> i64 {
         self.0
     }
 
     /// The same as a [`Duration`].
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use syncguard::Ttl;
+    ///
+    /// assert_eq!(Ttl::new(Duration::from_micros(1))?.as_duration(), Duration::from_millis(1));
+    /// # Ok::<(), syncguard::LockError>(())
+    /// ```
     pub fn as_duration(self) -> Duration {
         Duration::from_millis(self.0.unsigned_abs())
     }

@@ -2,6 +2,7 @@
 
 mod client;
 mod conversions;
+mod examples;
 mod listing;
 mod on_tokio;
 #[path = "../support/mod.rs"]

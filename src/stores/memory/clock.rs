@@ -26,11 +26,28 @@ struct ClockShared {
 
 impl ManualClock {
     /// A clock at zero.
+    ///
+    /// ```
+    /// use syncguard::testkit::ManualClock;
+    ///
+    /// let clock = ManualClock::new();
+    /// assert_eq!(clock.now(), clock.now()); // it stands still
+    /// ```
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Moves time forward and wakes those that wait for it.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use syncguard::testkit::ManualClock;
+    ///
+    /// let clock = ManualClock::new();
+    /// let before = clock.now();
+    /// clock.advance(Duration::from_secs(30));
+    /// assert_eq!(clock.now() - before, Duration::from_secs(30));
+    /// ```
     pub fn advance(&self, by: Duration) {
         *self.shared.now.lock() += by;
         let wakers = self.shared.wakers.lock();
@@ -42,6 +59,13 @@ impl ManualClock {
     }
 
     /// The time since the clock was made.
+    ///
+    /// ```
+    /// use syncguard::testkit::ManualClock;
+    ///
+    /// let clock = ManualClock::new();
+    /// println!("{:?}", clock.now());
+    /// ```
     pub fn now(&self) -> Duration {
         *self.shared.now.lock()
     }
@@ -71,6 +95,15 @@ impl Clock for ManualClock {
 
 impl ClientOptions {
     /// Counts leases on `clock` in place of the system's.
+    ///
+    /// ```
+    /// use syncguard::ClientOptions;
+    /// use syncguard::testkit::ManualClock;
+    ///
+    /// let clock = ManualClock::new();
+    /// let options = ClientOptions::new().clock(&clock);
+    /// # drop(options);
+    /// ```
     pub fn clock(mut self, clock: &ManualClock) -> Self {
         self.clock = Some(Arc::new(clock.clone()));
         self

@@ -77,11 +77,30 @@ impl Drop for MemoryWatcher {
 
 impl MemoryBackend {
     /// An empty store on the system's clock.
+    ///
+    /// ```
+    /// use syncguard::Client;
+    /// use syncguard::testkit::MemoryBackend;
+    ///
+    /// let store = MemoryBackend::new();
+    /// let client = Client::from_backend(store.clone());
+    /// assert!(client.try_lock("nightly")?.is_some());
+    /// # drop(store);
+    /// # Ok::<(), syncguard::LockError>(())
+    /// ```
     pub fn new() -> Self {
         Self::build(Arc::new(BootClock), wall_ms())
     }
 
     /// An empty store on a clock that the test moves.
+    ///
+    /// ```
+    /// use syncguard::testkit::{ManualClock, MemoryBackend};
+    ///
+    /// let clock = ManualClock::new();
+    /// let store = MemoryBackend::with_clock(&clock);
+    /// assert_eq!(store.stored(), 0);
+    /// ```
     pub fn with_clock(clock: &ManualClock) -> Self {
         Self::build(Arc::new(clock.clone()), 1_700_000_000_000)
     }
@@ -99,6 +118,18 @@ impl MemoryBackend {
     }
 
     /// Injects a fault into the next call of `verb` that has none yet. Several queue up.
+    ///
+    /// ```
+    /// use syncguard::testkit::{Fault, MemoryBackend, Verb};
+    /// use syncguard::{Client, ErrorCode};
+    ///
+    /// let store = MemoryBackend::new();
+    /// let client = Client::from_backend(store.clone());
+    /// store.once(Verb::Acquire, Fault::Refuse(ErrorCode::RateLimited));
+    /// assert!(client.try_lock("nightly").is_err());
+    /// assert!(client.try_lock("nightly")?.is_some());
+    /// # Ok::<(), syncguard::LockError>(())
+    /// ```
     pub fn once(&self, verb: Verb, fault: Fault) {
         self.shared
             .state
@@ -110,11 +141,34 @@ impl MemoryBackend {
     }
 
     /// Injects a fault into every call of `verb`, until [`heal`](Self::heal).
+    ///
+    /// ```
+    /// use syncguard::testkit::{Fault, MemoryBackend, Verb};
+    /// use syncguard::{Client, ErrorCode};
+    ///
+    /// let store = MemoryBackend::new();
+    /// let client = Client::from_backend(store.clone());
+    /// store.always(Verb::Acquire, Fault::Refuse(ErrorCode::RateLimited));
+    /// assert!(client.try_lock("nightly").is_err());
+    /// assert!(client.try_lock("nightly").is_err());
+    /// ```
     pub fn always(&self, verb: Verb, fault: Fault) {
         self.shared.state.lock().always.insert(verb, fault);
     }
 
     /// Takes all faults back.
+    ///
+    /// ```
+    /// use syncguard::testkit::{Fault, MemoryBackend, Verb};
+    /// use syncguard::{Client, ErrorCode};
+    ///
+    /// let store = MemoryBackend::new();
+    /// let client = Client::from_backend(store.clone());
+    /// store.always(Verb::Acquire, Fault::Refuse(ErrorCode::RateLimited));
+    /// store.heal();
+    /// assert!(client.try_lock("nightly")?.is_some());
+    /// # Ok::<(), syncguard::LockError>(())
+    /// ```
     pub fn heal(&self) {
         let mut state = self.shared.state.lock();
         state.once.clear();
@@ -122,6 +176,17 @@ impl MemoryBackend {
     }
 
     /// How often `verb` was called, faults included.
+    ///
+    /// ```
+    /// use syncguard::Client;
+    /// use syncguard::testkit::{MemoryBackend, Verb};
+    ///
+    /// let store = MemoryBackend::new();
+    /// let client = Client::from_backend(store.clone());
+    /// drop(client.lock("nightly")?);
+    /// assert_eq!((store.calls(Verb::Acquire), store.calls(Verb::Release)), (1, 1));
+    /// # Ok::<(), syncguard::LockError>(())
+    /// ```
     pub fn calls(&self, verb: Verb) -> u64 {
         self.shared
             .state
@@ -133,11 +198,36 @@ impl MemoryBackend {
     }
 
     /// How many locks are stored, dead ones included.
+    ///
+    /// ```
+    /// use syncguard::Client;
+    /// use syncguard::testkit::MemoryBackend;
+    ///
+    /// let store = MemoryBackend::new();
+    /// let client = Client::from_backend(store.clone());
+    /// let guard = client.lock("nightly")?;
+    /// assert_eq!(store.stored(), 1);
+    /// drop(guard);
+    /// assert_eq!(store.stored(), 0);
+    /// # Ok::<(), syncguard::LockError>(())
+    /// ```
     pub fn stored(&self) -> usize {
         self.shared.state.lock().locks.len()
     }
 
     /// Removes the lock of `key`, as if an operator had deleted it. Its fence counter stays.
+    ///
+    /// ```
+    /// use syncguard::Client;
+    /// use syncguard::testkit::MemoryBackend;
+    ///
+    /// let store = MemoryBackend::new();
+    /// let client = Client::from_backend(store.clone());
+    /// let guard = client.lock("nightly")?;
+    /// store.evict("nightly")?;
+    /// assert!(!guard.release()?.is_released());
+    /// # Ok::<(), syncguard::LockError>(())
+    /// ```
     ///
     /// # Errors
     /// `InvalidArgument` for a bad key.
@@ -148,6 +238,17 @@ impl MemoryBackend {
     }
 
     /// Sets the fence counter of `key`.
+    ///
+    /// ```
+    /// use syncguard::Client;
+    /// use syncguard::testkit::MemoryBackend;
+    ///
+    /// let store = MemoryBackend::new();
+    /// let client = Client::from_backend(store.clone());
+    /// store.set_fence_counter("nightly", 41)?;
+    /// assert_eq!(client.lock("nightly")?.fence().get(), 42);
+    /// # Ok::<(), syncguard::LockError>(())
+    /// ```
     ///
     /// # Errors
     /// `InvalidArgument` for a bad key.

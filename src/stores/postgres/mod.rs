@@ -59,6 +59,14 @@ impl PostgresBackend {
     /// `primary`), `pooler` (`auto`, `yes`), `host` (also a directory with a unix socket), `port`, `user`, `password`, `dbname`. Several hosts are
     /// tried in order.
     ///
+    /// ```
+    /// use syncguard::{ClientOptions, PostgresBackend};
+    ///
+    /// let store = PostgresBackend::open("postgres://app@127.0.0.1/app", &ClientOptions::new())?;
+    /// # drop(store);
+    /// # Ok::<(), syncguard::LockError>(())
+    /// ```
+    ///
     /// # Errors
     /// `InvalidArgument` for a URL or an option that cannot be right; no part of the URL but an option's name is repeated.
     pub fn open(url: &str, options: &ClientOptions) -> Result<Self, LockError> {

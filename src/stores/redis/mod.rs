@@ -70,6 +70,14 @@ impl RedisBackend {
     /// `redis+cluster://[user[:password]@]host[:port],…`, any of its nodes, and a `key_prefix` with a hash tag such as
     /// `{app}`. Both also with `rediss+`, for TLS to all servers.
     ///
+    /// ```
+    /// use syncguard::{ClientOptions, RedisBackend};
+    ///
+    /// let store = RedisBackend::open("redis://127.0.0.1/", &ClientOptions::new())?;
+    /// # drop(store);
+    /// # Ok::<(), syncguard::LockError>(())
+    /// ```
+    ///
     /// # Errors
     /// `InvalidArgument` for a bad URL or option, and for a cluster without a hash tag.
     pub fn open(url: &str, options: &ClientOptions) -> Result<Self, LockError> {

@@ -58,6 +58,14 @@ impl SqliteBackend {
     /// Uses [`ClientOptions::operation_timeout`] and [`ClientOptions::pool_size`]: how many calls use the
     /// file at a time, one of them a renewal or a release; further ones wait, within their own timeout.
     ///
+    /// ```
+    /// use syncguard::{ClientOptions, SqliteBackend};
+    ///
+    /// let store = SqliteBackend::open("sqlite:/var/lib/app/locks.db", &ClientOptions::new())?;
+    /// # drop(store);
+    /// # Ok::<(), syncguard::LockError>(())
+    /// ```
+    ///
     /// # Errors
     /// `InvalidArgument` for a URL that names no file, or bad options.
     pub fn open(url: &str, options: &ClientOptions) -> Result<Self, LockError> {

@@ -130,23 +130,24 @@ pub(crate) fn decode_text(text: &str, part: &str) -> Result<String, LockError> {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct UriOption {
     pub(crate) name: String,
-    /// `None` without a `=`.
-    pub(crate) value: Option<String>,
+    pub(crate) value: String,
 }
 
 /// The options of a query, one after the other.
+///
+/// # Errors
+/// `InvalidArgument` for an option without a `=`. It is not named: it may be the rest of a password with a raw `?`.
 pub(crate) fn options(query: &str) -> impl Iterator<Item = Result<UriOption, LockError>> + '_ {
     let pairs = query.split('&').filter(|pair| !pair.is_empty());
     pairs.map(|pair| {
-        let (name, value) = match pair.split_once('=') {
-            Some((name, value)) => (name, Some(value)),
-            None => (pair, None),
-        };
+        let (name, value) = pair.split_once('=').ok_or_else(|| {
+            LockError::invalid(
+                "an option of the URL has no value; write name=value, and %3F for a '?' that begins no option",
+            )
+        })?;
         Ok(UriOption {
             name: decode_text(name, "option's name")?,
-            value: value
-                .map(|value| decode_text(value, "option's value"))
-                .transpose()?,
+            value: decode_text(value, "option's value")?,
         })
     })
 }
@@ -227,17 +228,17 @@ mod tests {
 
     #[test]
     fn options_are_split_and_unknown_ones_named_if_they_can_be_names() {
-        let read: Result<Vec<_>, _> = options("a=1&&b&c=%3D=").collect();
-        let option = |name: &str, value: Option<&str>| UriOption {
+        let read: Result<Vec<_>, _> = options("a=1&&b=&c=%3D=").collect();
+        let option = |name: &str, value: &str| UriOption {
             name: name.to_owned(),
-            value: value.map(str::to_owned),
+            value: value.to_owned(),
         };
-        let wanted = [
-            option("a", Some("1")),
-            option("b", None),
-            option("c", Some("==")),
-        ];
+        let wanted = [option("a", "1"), option("b", ""), option("c", "==")];
         assert_eq!(read.expect("options"), wanted);
+        let read: Result<Vec<_>, _> = options("a=1&secret").collect();
+        let error = read.expect_err("no value");
+        assert!(error.message().contains("name=value"), "{error}");
+        assert!(!error.to_string().contains("secret"), "{error}");
         let error = unknown_option("colour", &["db", "user"]);
         assert!(error.message().ends_with("\"colour\"; it takes db, user"));
         assert!(unknown_option("colour", &[]).message().ends_with("none"));

@@ -369,6 +369,9 @@ static void urls_that_cannot_be(void) {
       fprintf(stderr, "URL %s: %s\n", bad[i], syncguard_status_str(status));
     }
     CHECK(status == IA && c == NULL);
+    if (strstr(syncguard_error_message(err), "secret") != NULL) {
+      fprintf(stderr, "URL %s: %s\n", bad[i], syncguard_error_message(err));
+    }
     CHECK(strstr(syncguard_error_message(err), "secret") == NULL && syncguard_error_key_hash(err) == NULL);
     syncguard_error_free(err);
   }

@@ -253,7 +253,6 @@ fn read_url(rest: &str, raw: &mut RawOptions) -> Result<(), LockError> {
     }
     for option in uri::options(query) {
         let UriOption { name, value } = option?;
-        let value = value.ok_or_else(|| LockError::invalid("an option of the URL has no value"))?;
         // A raw '?' in a password cuts it in two: what follows is not an option and must not be named as one.
         raw.set(&name, value).map_err(|error| {
             if query.contains('@') {

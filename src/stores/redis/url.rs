@@ -210,7 +210,7 @@ impl<'a> Parts<'a> {
                 "sentinel_password" => &mut sentinel.password,
                 _ => return Err(uri::unknown_option(&name, SENTINEL_OPTIONS)),
             };
-            if field.replace(value.unwrap_or_default()).is_some() {
+            if field.replace(value).is_some() {
                 return Err(uri::repeated_option(&name));
             }
         }
@@ -256,7 +256,6 @@ impl<'a> Parts<'a> {
         let mut said = None;
         for option in uri::options(self.query) {
             let UriOption { name, value } = option?;
-            let value = value.unwrap_or_default();
             if !known.contains(&name.as_str()) {
                 return Err(uri::unknown_option(&name, known));
             }

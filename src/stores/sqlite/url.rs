@@ -52,8 +52,7 @@ fn mode(query: &str) -> Result<u32, LockError> {
                 error.message()
             )));
         }
-        let digits = value.unwrap_or_default();
-        if mode.replace(octal(&digits)?).is_some() {
+        if mode.replace(octal(&value)?).is_some() {
             return Err(uri::repeated_option(&name));
         }
     }

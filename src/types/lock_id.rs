@@ -78,6 +78,11 @@ impl LockId {
         std::str::from_utf8(&self.0).unwrap_or_default()
     }
 
+    /// The same, for stores that send bytes.
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
     /// What a log may hold in place of the id: [`hash_key`](crate::hash_key) of it, 24 hex digits. Fields named `lock_id_hash`
     /// hold this. It tells ids apart; it is not for security.
     ///

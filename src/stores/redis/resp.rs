@@ -38,21 +38,23 @@ pub(crate) fn command(out: &mut Vec<u8>, parts: &[&[u8]]) {
 }
 
 fn header(out: &mut Vec<u8>, kind: u8, n: usize) {
-    let mut digits = [0u8; 20];
-    let mut at = digits.len();
+    // The kind, at most twenty digits, and the end of the line, in one copy: a request has a header for every argument.
+    let mut line = [0u8; 23];
+    let mut at = line.len() - 2;
+    line[at..].copy_from_slice(b"\r\n");
     let mut n = n;
     loop {
         at -= 1;
         // A remainder of ten is one digit.
-        digits[at] = b'0' + (n % 10) as u8;
+        line[at] = b'0' + (n % 10) as u8;
         n /= 10;
         if n == 0 {
             break;
         }
     }
-    out.push(kind);
-    out.extend_from_slice(&digits[at..]);
-    out.extend_from_slice(b"\r\n");
+    at -= 1;
+    line[at] = kind;
+    out.extend_from_slice(&line[at..]);
 }
 
 /// A complete reply.

@@ -14,7 +14,7 @@ pub(crate) fn head(key: &Key, id: &LockId) -> Vec<u8> {
     out.extend_from_slice(b"{\"key\":\"");
     escape(key.as_str(), &mut out);
     out.extend_from_slice(b"\",\"lockId\":\"");
-    out.extend_from_slice(id.as_str().as_bytes());
+    out.extend_from_slice(id.as_bytes());
     out.extend_from_slice(b"\",\"fence\":\"");
     out
 }

@@ -90,7 +90,7 @@ impl RedisVerbs {
                 &self.scripts.acquire,
                 &[lock.as_bytes(), fence.as_bytes(), index.as_bytes()],
                 &[
-                    lock_id.as_str().as_bytes(),
+                    lock_id.as_bytes(),
                     ttl.as_millis().to_string().as_bytes(),
                     self.tolerance.as_bytes(),
                     self.max_fence.as_bytes(),
@@ -139,7 +139,7 @@ impl RedisVerbs {
             &limits,
             &self.scripts.release,
             &[index.as_bytes()],
-            &[lock_id.as_str().as_bytes(), self.tolerance.as_bytes()],
+            &[lock_id.as_bytes(), self.tolerance.as_bytes()],
         )?;
         match reply {
             Reply::Integer(1) => Ok(ReleaseOutcome::Released),
@@ -161,7 +161,7 @@ impl RedisVerbs {
             &self.scripts.extend,
             &[index.as_bytes()],
             &[
-                lock_id.as_str().as_bytes(),
+                lock_id.as_bytes(),
                 ttl.as_millis().to_string().as_bytes(),
                 self.tolerance.as_bytes(),
             ],
@@ -308,7 +308,7 @@ impl RedisVerbs {
             &limits,
             &self.scripts.find_by_id,
             &[index.as_bytes()],
-            &[id.as_str().as_bytes(), self.tolerance.as_bytes()],
+            &[id.as_bytes(), self.tolerance.as_bytes()],
         )
         .and_then(stored)
     }

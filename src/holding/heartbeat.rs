@@ -47,6 +47,9 @@ pub(super) fn extend(
     call: &Call<'_>,
 ) -> Result<ExtendOutcome, LockError> {
     let sent = held.now();
+    if let Some(sooner) = held.life.send_extend(sent, ttl) {
+        held.set_alarm(sooner);
+    }
     // Whatever happens in the store's code, no later extend or release may wait for this one.
     let unknown = Extension::Unknown { not_after_ms: None };
     let answer = on_panic(

@@ -36,8 +36,10 @@ pub(crate) struct Lifecycle {
 struct LifecycleState {
     phase: Phase,
     lost: Option<LossReason>,
-    /// When the lease must be taken for gone, on the local clock.
+    /// When the lease must be taken for gone, on the local clock, as far as the store has answered.
     deadline: Duration,
+    /// The same, if the store has applied the extend in flight.
+    deadline_if_applied: Option<Duration>,
     ttl: Ttl,
     pace: Pace,
     /// When the next renewal is due; none if there will be none.
@@ -95,6 +97,7 @@ impl Lifecycle {
                 phase: Phase::Held,
                 lost: None,
                 deadline: believed_until(lease.sent, lease.ttl),
+                deadline_if_applied: None,
                 ttl: lease.ttl,
                 pace: lease.pace,
                 renew_at,
@@ -126,7 +129,7 @@ impl Lifecycle {
         if !state.is_held() {
             return Ring::Never;
         }
-        if now >= state.deadline {
+        if now >= state.counted_on_until() {
             let report = self.lose_overdue(&mut state, now);
             return Ring::Lost { report };
         }
@@ -195,6 +198,7 @@ impl Lifecycle {
         let mut state = self.state.lock();
         state.beat = Beat::None;
         state.extending = None;
+        state.deadline_if_applied = None;
         let report = if state.is_held() {
             self.lose(&mut state, LossReason::HeartbeatFailed)
         } else {
@@ -213,7 +217,7 @@ impl Lifecycle {
     ) -> (ExtendTurn, bool) {
         let mut state = self.state.lock();
         loop {
-            if state.is_held() && now >= state.deadline {
+            if state.is_held() && now >= state.counted_on_until() {
                 let report = self.lose_overdue(&mut state, now);
                 return (ExtendTurn::Absent, report);
             }
@@ -232,6 +236,19 @@ impl Lifecycle {
             }
             self.changed.wait_until(&mut state, call.deadline());
         }
+    }
+
+    /// An extend for `ttl` leaves at `sent`. If it shortens the lease, the store may do that at any time from now on, and the
+    /// answer may take longer than the new lease. So the shorter of the two counts until then. Answers when the timer must ring,
+    /// if that is sooner than before.
+    pub(crate) fn send_extend(&self, sent: Duration, ttl: Ttl) -> Option<Duration> {
+        let mut state = self.state.lock();
+        let applied = believed_until(sent, ttl);
+        if applied >= state.deadline {
+            return None;
+        }
+        state.deadline_if_applied = Some(applied);
+        state.alarm()
     }
 
     /// An extend for `ttl` that was sent at `sent` has ended; `retry` is when the heartbeat tries again if it failed.
@@ -254,7 +271,7 @@ impl Lifecycle {
             };
         }
         // A lease that ran out while the answer was on its way stays lost: the caller may have acted on that already.
-        if now >= state.deadline {
+        if now >= state.counted_on_until() {
             let report = self.lose_overdue(&mut state, now);
             return Effect {
                 held: false,
@@ -262,6 +279,7 @@ impl Lifecycle {
                 alarm: None,
             };
         }
+        state.deadline_if_applied = None;
         let mut held = true;
         match how {
             Extension::Extended(expires_at_ms) => {
@@ -295,7 +313,7 @@ impl Lifecycle {
             state.retry_by(now, retry);
         }
         // A new lease may be over already, if the answer took that long.
-        if now >= state.deadline {
+        if now >= state.counted_on_until() {
             let report = self.lose_overdue(&mut state, now);
             return Effect {
                 held: false,
@@ -381,7 +399,7 @@ impl Lifecycle {
     /// Whether the guard is lost at `now`, and whether the callback must be queued because that was just found out.
     pub(crate) fn is_lost(&self, now: Duration) -> (bool, bool) {
         let mut state = self.state.lock();
-        if state.is_held() && now >= state.deadline {
+        if state.is_held() && now >= state.counted_on_until() {
             let report = self.lose_overdue(&mut state, now);
             return (true, report);
         }
@@ -392,7 +410,7 @@ impl Lifecycle {
     pub(crate) fn remaining(&self, now: Duration) -> Duration {
         let state = self.state.lock();
         if state.is_held() {
-            state.deadline.saturating_sub(now)
+            state.counted_on_until().saturating_sub(now)
         } else {
             Duration::ZERO
         }
@@ -470,6 +488,12 @@ impl LifecycleState {
         self.phase == Phase::Held && self.lost.is_none()
     }
 
+    /// When the lease must be taken for gone, whatever the store does with an extend in flight.
+    fn counted_on_until(&self) -> Duration {
+        let applied = self.deadline_if_applied.unwrap_or(self.deadline);
+        self.deadline.min(applied)
+    }
+
     /// How long a lease for `ttl` that was just answered may be counted on. A delayed extend that the store may still apply
     /// would cut it to that extend's own TTL, counted from then: until the store's clock has passed its time, the shorter TTL
     /// counts.
@@ -502,9 +526,7 @@ impl LifecycleState {
         if !self.is_held() {
             return None;
         }
-        Some(
-            self.renew_at
-                .map_or(self.deadline, |at| at.min(self.deadline)),
-        )
+        let end = self.counted_on_until();
+        Some(self.renew_at.map_or(end, |at| at.min(end)))
     }
 }

@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use crate::support::postgres;
 use crate::support::postgres::Server;
-use crate::support::proxy::{Address, Proxy};
+use crate::support::proxy::{Address, Mode, Proxy};
 use crate::support::redis::{RedisServer, directory};
 use crate::support::verbs::{code, granted, id, key, patient, ttl};
 use crate::support::{WAIT_LIMIT, eventually};
 use syncguard::{
-    Backend, Call, CancelToken, Client, ErrorCode, ExtendOutcome, LockOptions, LookupBy,
+    Backend, Call, CancelToken, Client, ErrorCode, ExtendOutcome, LockOptions, LookupBy, LossReason,
 };
 
 /// A server, a way to it that can delay requests, and one that cannot.
@@ -165,6 +165,28 @@ fn an_extend_that_may_still_arrive_in_time_counts() {
         assert!(left <= 9_000, "it was still in time: {left}");
         assert!(guard.remaining() <= Duration::from_millis(9_000));
         assert!(!guard.is_lost());
+    }
+}
+
+#[test]
+fn a_shorter_lease_counts_before_its_extend_is_answered() {
+    for network in NETWORKS {
+        let net = network();
+        let options = LockOptions::new().ttl(WAIT_LIMIT).no_heartbeat();
+        let guard = net.far.lock_with("k", &options).expect("a free lock");
+        // The store applies the extend and frees the lock a second later; its answer is on the way all that time.
+        net.proxy.set(Mode::Trickle(WAIT_LIMIT));
+        std::thread::scope(|scope| {
+            let extend = scope.spawn(|| guard.extend(Duration::from_secs(1)));
+            let wait = LockOptions::new().acquire_timeout(WAIT_LIMIT);
+            let next = net.near.lock_with("k", &wait).expect("the lease ends");
+            assert!(guard.is_lost(), "two holders: {:?} left", guard.remaining());
+            assert_eq!(guard.loss(), Some(LossReason::NotRenewed));
+            assert!(next.fence() > guard.fence());
+            let outcome = extend.join().expect("no panic").expect("the loss ends it");
+            assert!(!outcome.is_extended());
+        });
+        net.proxy.set(Mode::Pass);
     }
 }
 

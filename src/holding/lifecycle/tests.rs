@@ -76,6 +76,50 @@ fn an_answer_after_the_deadline_revives_nothing() {
 }
 
 #[test]
+fn while_an_extend_is_in_flight_the_shorter_lease_counts() {
+    let sent = |ttl_ms| {
+        let life = life(30_000, Pace::Never);
+        begin(&life, 1_000, ttl_ms);
+        let sooner = life.send_extend(at(1_000), ttl(ttl_ms));
+        (life, sooner)
+    };
+    let short = believed_until(at(1_000), ttl(2_000));
+    // The store may have applied it, and given the lock away after two seconds, before its answer is here.
+    let (life, sooner) = sent(2_000);
+    assert_eq!(sooner, Some(short));
+    assert_eq!(life.remaining(at(1_000)), short - at(1_000));
+    assert_eq!(life.is_lost(short - at(1)), (false, false));
+    assert_eq!(life.is_lost(short), (true, true));
+    // The timer sees it too, and an answer that comes then is of no use.
+    let (life, _) = sent(2_000);
+    assert!(matches!(life.ring(short), Ring::Lost { report: true }));
+    let late = life.end_extend(
+        short,
+        at(1_000),
+        ttl(2_000),
+        &extended(1_000, 2_000),
+        at(9_000),
+    );
+    assert!(!late.held);
+    // A store that refused it has changed nothing: the longer lease counts again.
+    let (life, _) = sent(2_000);
+    let effect = life.end_extend(
+        at(1_500),
+        at(1_000),
+        ttl(2_000),
+        &Extension::Refused,
+        at(9_000),
+    );
+    let long = believed_until(at(0), ttl(30_000));
+    assert_eq!(effect.alarm, Some(long));
+    assert_eq!(life.remaining(at(1_500)), long - at(1_500));
+    // A longer one promises nothing before it is answered.
+    let (life, sooner) = sent(60_000);
+    assert_eq!(sooner, None);
+    assert_eq!(life.remaining(at(1_000)), long - at(1_000));
+}
+
+#[test]
 fn a_delayed_extend_counts_until_the_store_refuses_it() {
     let life = life(30_000, Pace::Third);
     assert!(!extend(&life, 100, 2_000, &unknown(600)).held);

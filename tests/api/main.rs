@@ -2,6 +2,7 @@
 
 mod client;
 mod conversions;
+mod errors;
 mod examples;
 mod listing;
 mod on_tokio;

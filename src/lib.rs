@@ -11,14 +11,7 @@
     )),
     allow(dead_code)
 )]
-// The README links to pages of docs/, which are no files of rustdoc. Here the same names lead to the modules of `docs`, which hold
-// those pages: of two definitions of a link, the first one counts.
-//! [docs/bounds.md]: crate::docs::bounds
-//! [docs/postgres.md]: crate::docs::postgres
-//! [docs/tokio.md]: crate::docs::tokio
-//! [docs/topologies.md]: crate::docs::topologies
-//! [docs/wire-format.md]: crate::docs::wire_format
-#![doc = include_str!("../README.md")]
+#![doc = include_str!("guide/front_page.md")]
 
 // Every item below is for Unix, so that this is the only error elsewhere.
 #[cfg(not(unix))]
@@ -40,6 +33,14 @@ pub mod docs {
     #[doc = include_str!("../docs/wire-format.md")]
     pub mod wire_format {}
 }
+
+#[cfg(all(unix, doc))]
+pub mod guide;
+
+/// The examples of the README are tests.
+#[cfg(all(unix, doctest))]
+#[doc = include_str!("../README.md")]
+mod readme {}
 
 #[cfg(unix)]
 mod backend;

@@ -183,8 +183,9 @@ impl<'a> Call<'a> {
     /// ```
     ///
     /// # Errors
-    /// `Aborted` after a cancel, `NetworkTimeout` after the deadline. The error says that the effect of the call is unknown; a
-    /// store that has changed nothing yet adds [`LockError::nothing_applied`].
+    /// [`Aborted`](crate::ErrorCode::Aborted) after a cancel, [`NetworkTimeout`](crate::ErrorCode::NetworkTimeout) after the
+    /// deadline: answer it from the verb. It says that the effect of the call is unknown; a store that has changed nothing yet adds
+    /// [`LockError::nothing_applied`].
     pub fn check(&self) -> Result<(), LockError> {
         if self.is_over() {
             Err(self.overrun())
@@ -205,7 +206,8 @@ impl<'a> Call<'a> {
     /// ```
     ///
     /// # Errors
-    /// As [`check`](Self::check), if the call was over before the sleep or ended it.
+    /// [`Aborted`](crate::ErrorCode::Aborted) or [`NetworkTimeout`](crate::ErrorCode::NetworkTimeout), as [`check`](Self::check), if
+    /// the call was over before the sleep or ended it.
     pub fn sleep(&self, time: Duration) -> Result<(), LockError> {
         self.sleep_until(deadline_after(time));
         self.check()

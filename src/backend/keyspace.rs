@@ -38,8 +38,8 @@ impl KeySpace {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` for a prefix that would collide with fence counters or the index, holds a NUL, or is too long
-    /// for any key to fit.
+    /// [`InvalidArgument`](crate::ErrorCode::InvalidArgument) for a prefix that would collide with fence counters or the index, holds
+    /// a NUL, or is too long for any key to fit: choose another one.
     pub fn redis(prefix: &str) -> Result<Self, LockError> {
         check_redis_prefix(prefix)?;
         let space = Self {
@@ -95,7 +95,8 @@ impl KeySpace {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` if the key lies in the namespace reserved for fence counters and the index.
+    /// [`InvalidArgument`](crate::ErrorCode::InvalidArgument) if the key lies in the namespace reserved for fence counters and the
+    /// index: use another one.
     pub fn lock(&self, key: &Key) -> Result<String, LockError> {
         if self.shared && self.is_reserved(key.as_str()) {
             return Err(LockError::invalid("the key lies in the namespace of fence counters or of the lock-id index under this key_prefix").for_key(key));
@@ -115,7 +116,7 @@ impl KeySpace {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` if the prefix is too long for any key to fit.
+    /// [`InvalidArgument`](crate::ErrorCode::InvalidArgument) if the prefix is too long for any key to fit: choose a shorter one.
     pub fn fence(&self, lock: &str) -> Result<String, LockError> {
         self.derived("fence:", lock)
     }
@@ -131,7 +132,7 @@ impl KeySpace {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` if the prefix is too long for any key to fit.
+    /// [`InvalidArgument`](crate::ErrorCode::InvalidArgument) if the prefix is too long for any key to fit: choose a shorter one.
     pub fn index(&self, id: &LockId) -> Result<String, LockError> {
         self.derived("id:", id.as_str())
     }

@@ -27,9 +27,9 @@ use crate::types::ttl::Ttl;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[must_use]
 pub enum AcquireOutcome {
-    /// The lock is granted and stored.
+    /// The key was free, or this lock id held it already: the lock is granted and stored.
     Acquired(Acquired),
-    /// Another caller holds it. The holder is named where the store tells it at no extra trip.
+    /// Another lock id holds it, and its lease is alive. The holder is named where the store tells it at no extra trip.
     Locked(Option<Holder>),
 }
 
@@ -37,9 +37,9 @@ pub enum AcquireOutcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Absence {
-    /// It was there, and its time was over.
+    /// The lock with this id is still stored, and its lease is over.
     Expired,
-    /// There was no such lock, or it has another owner.
+    /// No lock with this id is stored: it was released, removed or taken over after its lease.
     NotFound,
 }
 
@@ -47,9 +47,9 @@ pub enum Absence {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use]
 pub enum ReleaseOutcome {
-    /// The lock was ours and is gone.
+    /// The lock was alive and this call removed it.
     Released,
-    /// There was nothing of ours to release.
+    /// The lock was not alive any more, so nothing was removed: another holder may have worked in the meantime.
     Absent(Absence),
 }
 
@@ -90,9 +90,9 @@ impl ReleaseOutcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use]
 pub enum ExtendOutcome {
-    /// The lease now ends at this time of the store's clock (Unix milliseconds).
+    /// The lock was alive, and its lease now ends at this time of the store's clock (Unix milliseconds).
     Extended(i64),
-    /// There was nothing of ours to extend.
+    /// The lock was not alive any more, so nothing was extended: it is lost.
     Absent(Absence),
 }
 
@@ -136,9 +136,9 @@ impl ExtendOutcome {
 /// What to look for. Exhaustive: a store must serve every way of looking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LookupBy<'a> {
-    /// The lock of this name.
+    /// The lock of this name: the caller knows what is protected.
     Key(&'a Key),
-    /// The lock with this id.
+    /// The lock with this id: the caller knows the grant.
     LockId(&'a LockId),
 }
 
@@ -201,7 +201,7 @@ impl Capabilities {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum TimeAuthority {
-    /// The store's.
+    /// The store's: clients with wrong clocks cannot shorten or lengthen a lease. Every store of this library.
     Server,
 }
 
@@ -230,7 +230,12 @@ pub trait Backend: Send + Sync {
     /// Grants `key` to `lock_id` for `ttl` if it is free, with the next fence.
     ///
     /// # Errors
-    /// Trouble only; an error whose [`LockError::may_have_applied`] is true may have left a lock behind.
+    /// A lock that is held is no error. [`ServiceUnavailable`](crate::ErrorCode::ServiceUnavailable),
+    /// [`NetworkTimeout`](crate::ErrorCode::NetworkTimeout) or [`RateLimited`](crate::ErrorCode::RateLimited) if the store cannot
+    /// answer now; [`AuthFailed`](crate::ErrorCode::AuthFailed) or [`Internal`](crate::ErrorCode::Internal) if a person has to repair
+    /// it first. [`Aborted`](crate::ErrorCode::Aborted) after a cancel. [`InvalidArgument`](crate::ErrorCode::InvalidArgument) for a
+    /// key that this store cannot keep. If [`LockError::may_have_applied`] is true, the request may have left a lock behind: repeat
+    /// it with the same lock id, or release that id.
     fn acquire(
         &self,
         key: &Key,
@@ -242,13 +247,21 @@ pub trait Backend: Send + Sync {
     /// Removes the live lock with this id.
     ///
     /// # Errors
-    /// Trouble only.
+    /// A lock that is absent is no error. [`ServiceUnavailable`](crate::ErrorCode::ServiceUnavailable),
+    /// [`NetworkTimeout`](crate::ErrorCode::NetworkTimeout) or [`RateLimited`](crate::ErrorCode::RateLimited) if the store cannot
+    /// answer now; [`AuthFailed`](crate::ErrorCode::AuthFailed) or [`Internal`](crate::ErrorCode::Internal) if a person has to repair
+    /// it first. [`Aborted`](crate::ErrorCode::Aborted) after a cancel. Until a repeated release is answered, the lock may be held up
+    /// to its ttl.
     fn release(&self, lock_id: &LockId, call: &Call<'_>) -> Result<ReleaseOutcome, LockError>;
 
     /// Sets the expiry of the live lock with this id to now + `ttl`. Replaces, never adds, never revives.
     ///
     /// # Errors
-    /// Trouble only.
+    /// A lock that is absent is no error. [`ServiceUnavailable`](crate::ErrorCode::ServiceUnavailable),
+    /// [`NetworkTimeout`](crate::ErrorCode::NetworkTimeout) or [`RateLimited`](crate::ErrorCode::RateLimited) if the store cannot
+    /// answer now; [`AuthFailed`](crate::ErrorCode::AuthFailed) or [`Internal`](crate::ErrorCode::Internal) if a person has to repair
+    /// it first. [`Aborted`](crate::ErrorCode::Aborted) after a cancel. Until a repeated extend is answered, count on the shorter of
+    /// the two leases.
     fn extend(
         &self,
         lock_id: &LockId,
@@ -259,19 +272,28 @@ pub trait Backend: Send + Sync {
     /// Whether `key` is held. A pure read.
     ///
     /// # Errors
-    /// Trouble only.
+    /// [`ServiceUnavailable`](crate::ErrorCode::ServiceUnavailable), [`NetworkTimeout`](crate::ErrorCode::NetworkTimeout) or
+    /// [`RateLimited`](crate::ErrorCode::RateLimited) if the store cannot answer now; [`AuthFailed`](crate::ErrorCode::AuthFailed) or
+    /// [`Internal`](crate::ErrorCode::Internal) if a person has to repair it first. [`Aborted`](crate::ErrorCode::Aborted) after a
+    /// cancel.
     fn is_locked(&self, key: &Key, call: &Call<'_>) -> Result<bool, LockError>;
 
     /// The live lock with this name or id, raw. A pure read; expired and missing are both `None`.
     ///
     /// # Errors
-    /// Trouble only.
+    /// [`ServiceUnavailable`](crate::ErrorCode::ServiceUnavailable), [`NetworkTimeout`](crate::ErrorCode::NetworkTimeout) or
+    /// [`RateLimited`](crate::ErrorCode::RateLimited) if the store cannot answer now; [`AuthFailed`](crate::ErrorCode::AuthFailed) or
+    /// [`Internal`](crate::ErrorCode::Internal) if a person has to repair it first. [`Aborted`](crate::ErrorCode::Aborted) after a
+    /// cancel.
     fn find(&self, by: LookupBy<'_>, call: &Call<'_>) -> Result<Option<StoredLock>, LockError>;
 
     /// The same, sanitised: hashes in place of the key and the lock id.
     ///
     /// # Errors
-    /// Trouble only.
+    /// As [`find`](Self::find): [`ServiceUnavailable`](crate::ErrorCode::ServiceUnavailable),
+    /// [`NetworkTimeout`](crate::ErrorCode::NetworkTimeout) or [`RateLimited`](crate::ErrorCode::RateLimited) if the store cannot
+    /// answer now; [`AuthFailed`](crate::ErrorCode::AuthFailed) or [`Internal`](crate::ErrorCode::Internal) if a person has to repair
+    /// it first. [`Aborted`](crate::ErrorCode::Aborted) after a cancel.
     fn lookup(&self, by: LookupBy<'_>, call: &Call<'_>) -> Result<Option<LockInfo>, LockError> {
         Ok(self.find(by, call)?.as_ref().map(StoredLock::info))
     }
@@ -283,7 +305,11 @@ pub trait Backend: Send + Sync {
     /// to check.
     ///
     /// # Errors
-    /// Whatever would keep the verbs from working.
+    /// [`ServiceUnavailable`](crate::ErrorCode::ServiceUnavailable), [`NetworkTimeout`](crate::ErrorCode::NetworkTimeout) or
+    /// [`RateLimited`](crate::ErrorCode::RateLimited) if the store cannot answer now; [`AuthFailed`](crate::ErrorCode::AuthFailed) or
+    /// [`Internal`](crate::ErrorCode::Internal) if a person has to repair it first. [`Aborted`](crate::ErrorCode::Aborted) after a
+    /// cancel. [`InvalidArgument`](crate::ErrorCode::InvalidArgument) for a store that is not set up: run
+    /// [`setup_schema`](Self::setup_schema).
     fn check(&self, call: &Call<'_>) -> Result<Vec<String>, LockError> {
         let _ = call;
         Ok(Vec::new())
@@ -292,7 +318,11 @@ pub trait Backend: Send + Sync {
     /// Creates what the verbs need in the store; may be repeated, and run by many processes at once. Default: nothing to do.
     ///
     /// # Errors
-    /// Trouble, or a store that holds something else under our names.
+    /// [`ServiceUnavailable`](crate::ErrorCode::ServiceUnavailable), [`NetworkTimeout`](crate::ErrorCode::NetworkTimeout) or
+    /// [`RateLimited`](crate::ErrorCode::RateLimited) if the store cannot answer now; [`AuthFailed`](crate::ErrorCode::AuthFailed) or
+    /// [`Internal`](crate::ErrorCode::Internal) if a person has to repair it first. [`Aborted`](crate::ErrorCode::Aborted) after a
+    /// cancel. [`InvalidArgument`](crate::ErrorCode::InvalidArgument) for a store that holds something else under these names: choose
+    /// other names.
     fn setup_schema(&self, call: &Call<'_>) -> Result<(), LockError> {
         let _ = call;
         Ok(())
@@ -311,7 +341,10 @@ pub trait Backend: Send + Sync {
     /// Default: none.
     ///
     /// # Errors
-    /// Trouble only.
+    /// [`ServiceUnavailable`](crate::ErrorCode::ServiceUnavailable), [`NetworkTimeout`](crate::ErrorCode::NetworkTimeout) or
+    /// [`RateLimited`](crate::ErrorCode::RateLimited) if the store cannot answer now; [`AuthFailed`](crate::ErrorCode::AuthFailed) or
+    /// [`Internal`](crate::ErrorCode::Internal) if a person has to repair it first. [`Aborted`](crate::ErrorCode::Aborted) after a
+    /// cancel.
     fn purge_expired(&self, limit: u32, call: &Call<'_>) -> Result<u64, LockError> {
         let _ = (limit, call);
         Ok(0)

@@ -25,7 +25,11 @@ impl Client {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` for a bad key; the store's trouble.
+    /// [`InvalidArgument`](crate::ErrorCode::InvalidArgument) for a bad key: use another one.
+    /// [`ServiceUnavailable`](crate::ErrorCode::ServiceUnavailable), [`NetworkTimeout`](crate::ErrorCode::NetworkTimeout) or
+    /// [`RateLimited`](crate::ErrorCode::RateLimited) if the store cannot answer now: ask again later.
+    /// [`AuthFailed`](crate::ErrorCode::AuthFailed) or [`Internal`](crate::ErrorCode::Internal) if a person has to repair the store
+    /// or its settings first; the message says what.
     pub fn is_locked(&self, key: impl IntoKey) -> Result<bool, LockError> {
         self.is_locked_with(key, &Call::new())
     }
@@ -44,7 +48,8 @@ impl Client {
     /// ```
     ///
     /// # Errors
-    /// As there, and `Aborted`.
+    /// As [`is_locked`](Self::is_locked); [`NetworkTimeout`](crate::ErrorCode::NetworkTimeout) also if the deadline of `call` has
+    /// passed: allow more time. [`Aborted`](crate::ErrorCode::Aborted) if the token of `call` was cancelled.
     pub fn is_locked_with(&self, key: impl IntoKey, call: &Call<'_>) -> Result<bool, LockError> {
         Backend::is_locked(self, &self.key(key)?, call)
     }
@@ -61,7 +66,11 @@ impl Client {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` for a bad key; the store's trouble.
+    /// [`InvalidArgument`](crate::ErrorCode::InvalidArgument) for a bad key: use another one.
+    /// [`ServiceUnavailable`](crate::ErrorCode::ServiceUnavailable), [`NetworkTimeout`](crate::ErrorCode::NetworkTimeout) or
+    /// [`RateLimited`](crate::ErrorCode::RateLimited) if the store cannot answer now: ask again later.
+    /// [`AuthFailed`](crate::ErrorCode::AuthFailed) or [`Internal`](crate::ErrorCode::Internal) if a person has to repair the store
+    /// or its settings first; the message says what.
     pub fn get_by_key(&self, key: impl IntoKey) -> Result<Option<LockInfo>, LockError> {
         self.get_by_key_with(key, &Call::new())
     }
@@ -80,7 +89,8 @@ impl Client {
     /// ```
     ///
     /// # Errors
-    /// As there, and `Aborted`.
+    /// As [`get_by_key`](Self::get_by_key); [`NetworkTimeout`](crate::ErrorCode::NetworkTimeout) also if the deadline of `call` has
+    /// passed: allow more time. [`Aborted`](crate::ErrorCode::Aborted) if the token of `call` was cancelled.
     pub fn get_by_key_with(
         &self,
         key: impl IntoKey,
@@ -101,7 +111,11 @@ impl Client {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` for a text that is no lock id; the store's trouble.
+    /// [`InvalidArgument`](crate::ErrorCode::InvalidArgument) for a text that is no lock id: there is no such lock.
+    /// [`ServiceUnavailable`](crate::ErrorCode::ServiceUnavailable), [`NetworkTimeout`](crate::ErrorCode::NetworkTimeout) or
+    /// [`RateLimited`](crate::ErrorCode::RateLimited) if the store cannot answer now: ask again later.
+    /// [`AuthFailed`](crate::ErrorCode::AuthFailed) or [`Internal`](crate::ErrorCode::Internal) if a person has to repair the store
+    /// or its settings first; the message says what.
     pub fn get_by_id(&self, lock_id: impl IntoLockId) -> Result<Option<LockInfo>, LockError> {
         self.get_by_id_with(lock_id, &Call::new())
     }
@@ -121,7 +135,8 @@ impl Client {
     /// ```
     ///
     /// # Errors
-    /// As there, and `Aborted`.
+    /// As [`get_by_id`](Self::get_by_id); [`NetworkTimeout`](crate::ErrorCode::NetworkTimeout) also if the deadline of `call` has
+    /// passed: allow more time. [`Aborted`](crate::ErrorCode::Aborted) if the token of `call` was cancelled.
     pub fn get_by_id_with(
         &self,
         lock_id: impl IntoLockId,
@@ -142,7 +157,11 @@ impl Client {
     /// ```
     ///
     /// # Errors
-    /// As there.
+    /// [`InvalidArgument`](crate::ErrorCode::InvalidArgument) for a bad key: use another one.
+    /// [`ServiceUnavailable`](crate::ErrorCode::ServiceUnavailable), [`NetworkTimeout`](crate::ErrorCode::NetworkTimeout) or
+    /// [`RateLimited`](crate::ErrorCode::RateLimited) if the store cannot answer now: ask again later.
+    /// [`AuthFailed`](crate::ErrorCode::AuthFailed) or [`Internal`](crate::ErrorCode::Internal) if a person has to repair the store
+    /// or its settings first; the message says what.
     pub fn get_by_key_raw(&self, key: impl IntoKey) -> Result<Option<LockInfoDebug>, LockError> {
         self.get_by_key_raw_with(key, &Call::new())
     }
@@ -161,7 +180,8 @@ impl Client {
     /// ```
     ///
     /// # Errors
-    /// As there, and `Aborted`.
+    /// As [`get_by_key_raw`](Self::get_by_key_raw); [`NetworkTimeout`](crate::ErrorCode::NetworkTimeout) also if the deadline of
+    /// `call` has passed: allow more time. [`Aborted`](crate::ErrorCode::Aborted) if the token of `call` was cancelled.
     pub fn get_by_key_raw_with(
         &self,
         key: impl IntoKey,
@@ -183,7 +203,11 @@ impl Client {
     /// ```
     ///
     /// # Errors
-    /// As there.
+    /// [`InvalidArgument`](crate::ErrorCode::InvalidArgument) for a text that is no lock id: there is no such lock.
+    /// [`ServiceUnavailable`](crate::ErrorCode::ServiceUnavailable), [`NetworkTimeout`](crate::ErrorCode::NetworkTimeout) or
+    /// [`RateLimited`](crate::ErrorCode::RateLimited) if the store cannot answer now: ask again later.
+    /// [`AuthFailed`](crate::ErrorCode::AuthFailed) or [`Internal`](crate::ErrorCode::Internal) if a person has to repair the store
+    /// or its settings first; the message says what.
     pub fn get_by_id_raw(
         &self,
         lock_id: impl IntoLockId,
@@ -206,7 +230,8 @@ impl Client {
     /// ```
     ///
     /// # Errors
-    /// As there, and `Aborted`.
+    /// As [`get_by_id_raw`](Self::get_by_id_raw); [`NetworkTimeout`](crate::ErrorCode::NetworkTimeout) also if the deadline of `call`
+    /// has passed: allow more time. [`Aborted`](crate::ErrorCode::Aborted) if the token of `call` was cancelled.
     pub fn get_by_id_raw_with(
         &self,
         lock_id: impl IntoLockId,
@@ -227,7 +252,11 @@ impl Client {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` for a text that is no lock id; the store's trouble.
+    /// [`InvalidArgument`](crate::ErrorCode::InvalidArgument) for a text that is no lock id: there is no such lock.
+    /// [`ServiceUnavailable`](crate::ErrorCode::ServiceUnavailable), [`NetworkTimeout`](crate::ErrorCode::NetworkTimeout) or
+    /// [`RateLimited`](crate::ErrorCode::RateLimited) if the store cannot answer now: ask again later.
+    /// [`AuthFailed`](crate::ErrorCode::AuthFailed) or [`Internal`](crate::ErrorCode::Internal) if a person has to repair the store
+    /// or its settings first; the message says what.
     pub fn owns(&self, lock_id: impl IntoLockId) -> Result<bool, LockError> {
         self.owns_with(lock_id, &Call::new())
     }
@@ -247,7 +276,8 @@ impl Client {
     /// ```
     ///
     /// # Errors
-    /// As there, and `Aborted`.
+    /// As [`owns`](Self::owns); [`NetworkTimeout`](crate::ErrorCode::NetworkTimeout) also if the deadline of `call` has passed: allow
+    /// more time. [`Aborted`](crate::ErrorCode::Aborted) if the token of `call` was cancelled.
     pub fn owns_with(&self, lock_id: impl IntoLockId, call: &Call<'_>) -> Result<bool, LockError> {
         Ok(self.get_by_id_with(lock_id, call)?.is_some())
     }
@@ -263,7 +293,10 @@ impl Client {
     /// ```
     ///
     /// # Errors
-    /// The store's trouble.
+    /// [`ServiceUnavailable`](crate::ErrorCode::ServiceUnavailable), [`NetworkTimeout`](crate::ErrorCode::NetworkTimeout) or
+    /// [`RateLimited`](crate::ErrorCode::RateLimited) if the store cannot answer now: ask again later.
+    /// [`AuthFailed`](crate::ErrorCode::AuthFailed) or [`Internal`](crate::ErrorCode::Internal) if a person has to repair the store
+    /// or its settings first; the message says what.
     pub fn purge_expired(&self, limit: u32) -> Result<u64, LockError> {
         self.purge_expired_with(limit, &Call::new())
     }
@@ -282,7 +315,8 @@ impl Client {
     /// ```
     ///
     /// # Errors
-    /// As there, and `Aborted`.
+    /// As [`purge_expired`](Self::purge_expired); [`NetworkTimeout`](crate::ErrorCode::NetworkTimeout) also if the deadline of `call`
+    /// has passed: allow more time. [`Aborted`](crate::ErrorCode::Aborted) if the token of `call` was cancelled.
     pub fn purge_expired_with(&self, limit: u32, call: &Call<'_>) -> Result<u64, LockError> {
         Backend::purge_expired(self, limit, call)
     }

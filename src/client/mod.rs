@@ -80,9 +80,6 @@ impl Client {
     /// Opens the store that `url` names, with all defaults: `redis://`, `rediss://`, `redis+unix://`, `redis+sentinel://`,
     /// `redis+cluster://`, `postgres://`, `sqlite:PATH`. Parses and checks only; connections are made when first needed.
     ///
-    /// # Errors
-    /// `InvalidArgument` for a URL that cannot work. The message does not hold a password.
-    ///
     /// ```
     /// use syncguard::Client;
     ///
@@ -93,6 +90,10 @@ impl Client {
     /// # drop(client);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](crate::ErrorCode::InvalidArgument) for a URL that cannot work: correct the URL. The message does not hold
+    /// a password.
     pub fn open(url: &str) -> Result<Self, LockError> {
         Self::open_with(url, &ClientOptions::new())
     }
@@ -113,7 +114,8 @@ impl Client {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` for a URL or an option that cannot work. The message does not hold a password.
+    /// [`InvalidArgument`](crate::ErrorCode::InvalidArgument) for a URL or an option that cannot work: correct what the message
+    /// names. It does not hold a password.
     pub fn open_with(url: &str, options: &ClientOptions) -> Result<Self, LockError> {
         let opened = stores::open::open(url, options)?;
         let client = Self::build(opened.backend, options);
@@ -156,7 +158,8 @@ impl Client {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` for an option that cannot work.
+    /// [`InvalidArgument`](crate::ErrorCode::InvalidArgument) for an option that cannot work: correct the option that the message
+    /// names.
     pub fn from_backend_with(
         backend: impl Backend + 'static,
         options: &ClientOptions,
@@ -193,8 +196,12 @@ impl Client {
     /// ```
     ///
     /// # Errors
-    /// `AcquisitionTimeout` if it was held to the end; `InvalidArgument` for a bad key; the store's trouble, when it
-    /// outlasted the wait.
+    /// [`AcquisitionTimeout`](crate::ErrorCode::AcquisitionTimeout) if another caller held it to the end: do the work later, or wait
+    /// longer with [`lock_with`](Self::lock_with). [`InvalidArgument`](crate::ErrorCode::InvalidArgument) for a bad key: use another
+    /// one. [`ServiceUnavailable`](crate::ErrorCode::ServiceUnavailable), [`NetworkTimeout`](crate::ErrorCode::NetworkTimeout) or
+    /// [`RateLimited`](crate::ErrorCode::RateLimited) if the trouble of the store outlasted the wait: try again later.
+    /// [`AuthFailed`](crate::ErrorCode::AuthFailed) or [`Internal`](crate::ErrorCode::Internal), at once, if a person has to repair
+    /// the store or its settings first; the message says what.
     pub fn lock(&self, key: impl IntoKey) -> Result<Guard, LockError> {
         self.lock_with(key, &LockOptions::new())
     }
@@ -218,7 +225,10 @@ impl Client {
     /// ```
     ///
     /// # Errors
-    /// As [`lock`](Self::lock); `Aborted` if the options' token was cancelled; `InvalidArgument` for a bad option.
+    /// As [`lock`](Self::lock). [`InvalidArgument`](crate::ErrorCode::InvalidArgument) also for a bad option: correct it.
+    /// [`NetworkTimeout`](crate::ErrorCode::NetworkTimeout) also if the [`deadline`](LockOptions::deadline) ended an attempt.
+    /// [`Aborted`](crate::ErrorCode::Aborted) if the token of the options was cancelled. An attempt that the store may have granted
+    /// is undone.
     pub fn lock_with(&self, key: impl IntoKey, options: &LockOptions) -> Result<Guard, LockError> {
         self.lock_key(self.key(key)?, options)
     }
@@ -254,7 +264,11 @@ impl Client {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` for a bad key; the store's trouble.
+    /// A lock that is held is no error. [`InvalidArgument`](crate::ErrorCode::InvalidArgument) for a bad key: use another one.
+    /// [`ServiceUnavailable`](crate::ErrorCode::ServiceUnavailable), [`NetworkTimeout`](crate::ErrorCode::NetworkTimeout) or
+    /// [`RateLimited`](crate::ErrorCode::RateLimited) if the store cannot answer now: ask again later.
+    /// [`AuthFailed`](crate::ErrorCode::AuthFailed) or [`Internal`](crate::ErrorCode::Internal) if a person has to repair the store
+    /// or its settings first; the message says what. An attempt that the store may have granted is undone.
     pub fn try_lock(&self, key: impl IntoKey) -> Result<Option<Guard>, LockError> {
         self.try_lock_with(key, &LockOptions::new())
     }
@@ -273,7 +287,8 @@ impl Client {
     /// ```
     ///
     /// # Errors
-    /// As [`try_lock`](Self::try_lock); `Aborted` if the options' token was cancelled; `InvalidArgument` for a bad option.
+    /// As [`try_lock`](Self::try_lock). [`InvalidArgument`](crate::ErrorCode::InvalidArgument) also for a bad option: correct it.
+    /// [`Aborted`](crate::ErrorCode::Aborted) if the token of the options was cancelled.
     pub fn try_lock_with(
         &self,
         key: impl IntoKey,
@@ -320,7 +335,8 @@ impl Client {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` for a bad key or option.
+    /// [`InvalidArgument`](crate::ErrorCode::InvalidArgument) for a bad key or option: correct it.
+    /// [`Internal`](crate::ErrorCode::Internal) in a forked child: open a client there.
     pub fn waiter(
         &self,
         key: impl IntoKey,
@@ -347,7 +363,13 @@ impl Client {
     /// ```
     ///
     /// # Errors
-    /// As [`lock_with`](Self::lock_with), for what ends the wait at once.
+    /// [`InvalidArgument`](crate::ErrorCode::InvalidArgument) for a bad key or option: correct it.
+    /// [`AuthFailed`](crate::ErrorCode::AuthFailed) or [`Internal`](crate::ErrorCode::Internal) if a person has to repair the store
+    /// first. [`Aborted`](crate::ErrorCode::Aborted) if the token of the options was cancelled. If the options allow no second
+    /// attempt, also [`AcquisitionTimeout`](crate::ErrorCode::AcquisitionTimeout) for a lock that is held, and
+    /// [`ServiceUnavailable`](crate::ErrorCode::ServiceUnavailable), [`NetworkTimeout`](crate::ErrorCode::NetworkTimeout) or
+    /// [`RateLimited`](crate::ErrorCode::RateLimited) if the store cannot answer now: try again later. Otherwise these end in a place
+    /// in line.
     pub fn lock_or_wait(
         &self,
         key: impl IntoKey,
@@ -367,7 +389,8 @@ impl Client {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` for a bad key.
+    /// [`InvalidArgument`](crate::ErrorCode::InvalidArgument) for a bad key: use another one.
+    /// [`Internal`](crate::ErrorCode::Internal) in a forked child: open a client there.
     pub fn is_waited_for(&self, key: impl IntoKey) -> Result<bool, LockError> {
         Ok(self.core.lines.is_waited_for(&self.key(key)?))
     }
@@ -387,7 +410,9 @@ impl Client {
     /// ```
     ///
     /// # Errors
-    /// As [`lock`](Self::lock), and then `work` was not run. `Lost` if the lock was lost while it ran.
+    /// As [`lock`](Self::lock), for example [`AcquisitionTimeout`](crate::ErrorCode::AcquisitionTimeout), and then `work` was not
+    /// run. [`Lost`](crate::ErrorCode::Lost) if the lock was lost while it ran: another holder may have worked at the same time, so
+    /// check or repeat what `work` did.
     pub fn with_lock<R>(
         &self,
         key: impl IntoKey,
@@ -410,7 +435,8 @@ impl Client {
     /// ```
     ///
     /// # Errors
-    /// As [`lock_with`](Self::lock_with), and then `work` was not run. `Lost` if the lock was lost while it ran.
+    /// As [`lock_with`](Self::lock_with), for example [`AcquisitionTimeout`](crate::ErrorCode::AcquisitionTimeout), and then `work`
+    /// was not run. [`Lost`](crate::ErrorCode::Lost) if the lock was lost while it ran, as in [`with_lock`](Self::with_lock).
     pub fn with_lock_with<R>(
         &self,
         key: impl IntoKey,
@@ -454,7 +480,11 @@ impl Client {
     /// ```
     ///
     /// # Errors
-    /// Whatever would keep locks from working.
+    /// What would keep locks from working. [`InvalidArgument`](crate::ErrorCode::InvalidArgument) if tables or functions are missing
+    /// or are not ours: run [`setup_schema`](Self::setup_schema), or choose other names. [`AuthFailed`](crate::ErrorCode::AuthFailed)
+    /// if a right is missing: grant it. [`ServiceUnavailable`](crate::ErrorCode::ServiceUnavailable),
+    /// [`NetworkTimeout`](crate::ErrorCode::NetworkTimeout) or [`RateLimited`](crate::ErrorCode::RateLimited) if the store cannot
+    /// answer now: ask again later. [`Internal`](crate::ErrorCode::Internal) for anything else.
     pub fn check(&self) -> Result<Checked, LockError> {
         self.check_with(&Call::new())
     }
@@ -474,7 +504,8 @@ impl Client {
     /// ```
     ///
     /// # Errors
-    /// As there, and `Aborted`.
+    /// As [`check`](Self::check); [`NetworkTimeout`](crate::ErrorCode::NetworkTimeout) also if the deadline of `call` has passed:
+    /// allow more time. [`Aborted`](crate::ErrorCode::Aborted) if the token of `call` was cancelled.
     pub fn check_with(&self, call: &Call<'_>) -> Result<Checked, LockError> {
         let warnings = self.core.backend.check(&self.bounded(call)?)?;
         let runtime = &self.core.runtime;
@@ -510,7 +541,11 @@ impl Client {
     /// ```
     ///
     /// # Errors
-    /// Trouble, or a store that holds something else under our names.
+    /// [`InvalidArgument`](crate::ErrorCode::InvalidArgument) if the store holds something else under these names: choose other
+    /// names. [`AuthFailed`](crate::ErrorCode::AuthFailed) if a right is missing: grant it, or have an administrator run this.
+    /// [`ServiceUnavailable`](crate::ErrorCode::ServiceUnavailable), [`NetworkTimeout`](crate::ErrorCode::NetworkTimeout) or
+    /// [`RateLimited`](crate::ErrorCode::RateLimited) if the store cannot answer now: run it again, it may be repeated.
+    /// [`Internal`](crate::ErrorCode::Internal) for anything else.
     pub fn setup_schema(&self) -> Result<(), LockError> {
         self.setup_schema_with(&Call::new())
     }
@@ -528,7 +563,8 @@ impl Client {
     /// ```
     ///
     /// # Errors
-    /// As there, and `Aborted`.
+    /// As [`setup_schema`](Self::setup_schema); [`NetworkTimeout`](crate::ErrorCode::NetworkTimeout) also if the deadline of `call`
+    /// has passed: allow more time. [`Aborted`](crate::ErrorCode::Aborted) if the token of `call` was cancelled.
     pub fn setup_schema_with(&self, call: &Call<'_>) -> Result<(), LockError> {
         Backend::setup_schema(self, call)
     }

@@ -65,7 +65,7 @@ pub struct Waiter {
 #[derive(Debug)]
 #[must_use = "a lock or a place that is not kept is given up"]
 pub enum Turn {
-    /// The lock is held.
+    /// The lock was free and no other caller of this client waited: it is held now.
     Held(Guard),
     /// Another holder has it, others of this client came before, or the store is in trouble that may pass.
     InLine(Waiter),
@@ -74,15 +74,16 @@ pub enum Turn {
 /// What the caller of a [`Waiter`] does next.
 #[derive(Debug)]
 pub enum WaiterStep {
-    /// Call [`Waiter::try_lock`] now.
+    /// It is this waiter's turn to ask the store: call [`Waiter::try_lock`] now.
     #[non_exhaustive]
     Try {
         /// The attempt ends by itself within this time, counted from now.
         within: Duration,
     },
-    /// Ask again after this time, or when `wake` is called.
+    /// Another waiter is first, or the next attempt is not due: ask again after this time, or when `wake` is called.
     Sleep(Duration),
-    /// The wait is over, with this error. Drop the waiter.
+    /// The time or the retries are used up, the caller cancelled, the store refused, or the wait was over before: it ends with this
+    /// error. Drop the waiter.
     GiveUp(LockError),
 }
 
@@ -191,8 +192,9 @@ impl Waiter {
     ///
     /// # Errors
     /// What the wait ends with, as [`Client::lock_with`]. If less than half of an operation timeout was left and the store did not
-    /// answer in it: the trouble that others in line met, or `AcquisitionTimeout` if they were answered. `InvalidArgument` while
-    /// another thread is in here.
+    /// answer in it: the trouble that others in line met, or [`AcquisitionTimeout`](crate::ErrorCode::AcquisitionTimeout) if they
+    /// were answered. [`Aborted`](crate::ErrorCode::Aborted) after a cancel of `call`. After each of these, drop the waiter.
+    /// [`InvalidArgument`](crate::ErrorCode::InvalidArgument) while another thread is in here: make one call at a time.
     pub fn try_lock(&self, call: &Call<'_>) -> Result<Option<Guard>, LockError> {
         self.client.core.refuse_inherited()?;
         let taken = self.wait.lock().take();

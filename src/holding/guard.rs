@@ -350,7 +350,8 @@ impl Guard {
     /// ```
     ///
     /// # Errors
-    /// `RateLimited` if the process has no descriptor left.
+    /// [`RateLimited`](crate::ErrorCode::RateLimited) if the process has no descriptor left: close some, or use
+    /// [`wait_lost`](Self::wait_lost). [`Lost`](crate::ErrorCode::Lost) in a forked child.
     pub fn lost_fd(&self) -> Result<BorrowedFd<'_>, LockError> {
         if self.is_inherited() {
             return Err(LockError::lost(LossReason::Forked));
@@ -388,8 +389,12 @@ impl Guard {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` for a bad ttl; the store's trouble, after which the lease counts as the shorter of what it was and
-    /// what was asked for.
+    /// [`InvalidArgument`](crate::ErrorCode::InvalidArgument) for a bad ttl: the lease is as it was.
+    /// [`ServiceUnavailable`](crate::ErrorCode::ServiceUnavailable), [`NetworkTimeout`](crate::ErrorCode::NetworkTimeout),
+    /// [`RateLimited`](crate::ErrorCode::RateLimited), [`AuthFailed`](crate::ErrorCode::AuthFailed) or
+    /// [`Internal`](crate::ErrorCode::Internal) if the store did not confirm it: the lease counts as the shorter of what it was and
+    /// what was asked for. Look at [`remaining`](Self::remaining), and extend again while that is not zero.
+    /// [`Lost`](crate::ErrorCode::Lost) in a forked child: stop working.
     pub fn extend(&self, ttl: Duration) -> Result<ExtendOutcome, LockError> {
         self.extend_with(ttl, &Call::new())
     }
@@ -409,7 +414,9 @@ impl Guard {
     /// ```
     ///
     /// # Errors
-    /// As there, and `Aborted`.
+    /// As [`extend`](Self::extend); [`NetworkTimeout`](crate::ErrorCode::NetworkTimeout) also if the deadline of `call` has passed:
+    /// allow more time. [`Aborted`](crate::ErrorCode::Aborted) if the token of `call` was cancelled. After both the effect is
+    /// unknown.
     pub fn extend_with(&self, ttl: Duration, call: &Call<'_>) -> Result<ExtendOutcome, LockError> {
         self.refuse_inherited()?;
         let ttl = Ttl::new(ttl)?;
@@ -458,7 +465,10 @@ impl Guard {
     /// ```
     ///
     /// # Errors
-    /// The store's trouble. The lock may be held until its ttl passes.
+    /// [`ServiceUnavailable`](crate::ErrorCode::ServiceUnavailable), [`NetworkTimeout`](crate::ErrorCode::NetworkTimeout),
+    /// [`RateLimited`](crate::ErrorCode::RateLimited), [`AuthFailed`](crate::ErrorCode::AuthFailed) or
+    /// [`Internal`](crate::ErrorCode::Internal) if the store did not confirm it: the lock may be held until its ttl has passed.
+    /// Release again, or leave it to the drop. [`Lost`](crate::ErrorCode::Lost) in a forked child: the lock is its parent's.
     pub fn release(&self) -> Result<ReleaseOutcome, LockError> {
         self.release_with(&Call::new())
     }
@@ -478,7 +488,9 @@ impl Guard {
     /// ```
     ///
     /// # Errors
-    /// As there, and `Aborted`.
+    /// As [`release`](Self::release); [`NetworkTimeout`](crate::ErrorCode::NetworkTimeout) also if the deadline of `call` has passed:
+    /// allow more time. [`Aborted`](crate::ErrorCode::Aborted) if the token of `call` was cancelled. After both, release again or
+    /// leave it to the drop.
     pub fn release_with(&self, call: &Call<'_>) -> Result<ReleaseOutcome, LockError> {
         self.refuse_inherited()?;
         let answer = self.release_within(&call.within(self.held.core.timeouts.operation))?;

@@ -307,7 +307,8 @@ impl LockOptions {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` for options that [`Client::lock_with`](crate::Client::lock_with) would refuse.
+    /// [`InvalidArgument`](crate::ErrorCode::InvalidArgument) for options that [`Client::lock_with`](crate::Client::lock_with) would
+    /// refuse: correct the option that the message names.
     pub fn delay_after(
         &self,
         attempt: u32,

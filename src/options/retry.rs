@@ -14,7 +14,7 @@ pub enum Backoff {
     /// Doubles with every attempt, up to the larger of the base delay and 2 s. The default.
     #[default]
     Exponential,
-    /// Stays as it is.
+    /// Stays as it is. For short waits in which every attempt counts.
     Fixed,
 }
 
@@ -25,9 +25,9 @@ pub enum Jitter {
     /// Half of the delay is fixed, half is random. The default.
     #[default]
     Equal,
-    /// All of the delay is random.
+    /// All of the delay is random. For very many waiters on one key.
     Full,
-    /// The delay is as computed.
+    /// The delay is as computed. For tests, and for a single waiter.
     None,
 }
 

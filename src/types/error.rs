@@ -13,23 +13,32 @@ use crate::types::holder::Holder;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorCode {
-    /// The store cannot be reached or cannot serve now: refused, reset, loading, read-only replica. Transient.
+    /// The store cannot be reached or cannot serve now: refused, reset, loading, read-only replica. Transient: try again later.
+    /// The effect of a request that was sent is unknown.
     ServiceUnavailable,
-    /// The store refused the credentials or lacks a right for them.
+    /// The store refused the credentials, or they lack a right. A person has to correct the password or grant the right; until
+    /// then every attempt ends like this.
     AuthFailed,
-    /// The caller passed something that can never work: a bad key, URL, option, or a store without its tables.
+    /// The caller passed something that can never work: a bad key, URL or option, or a store without its tables. Nothing was
+    /// changed. Correct what the message names; the same call again fails again.
     InvalidArgument,
-    /// The store or the pool is full. Transient.
+    /// The store, the pool, or the threads or descriptors of this process are used up. Nothing was changed. Transient: try again
+    /// later, or allow more ([`pool_size`](crate::ClientOptions::pool_size)).
     RateLimited,
-    /// The operation's own deadline passed; its effect is unknown. Transient.
+    /// The operation's own deadline passed; its effect is unknown. Transient: try again later, or allow more time
+    /// ([`operation_timeout`](crate::ClientOptions::operation_timeout)).
     NetworkTimeout,
-    /// A whole wait ended and another holder still has the key.
+    /// A whole wait ended and another holder still has the key. The lock is not held: do the work later, or wait longer
+    /// ([`acquire_timeout`](crate::LockOptions::acquire_timeout)).
     AcquisitionTimeout,
-    /// The caller's [`CancelToken`](crate::CancelToken) ended the call.
+    /// The caller's [`CancelToken`](crate::CancelToken) ended the call. The effect of a request that was sent is unknown; an acquire
+    /// by a [`Client`](crate::Client) is undone.
     Aborted,
-    /// Anything else: a foreign value under our key, a fence over its limit, a corrupt file, a bug.
+    /// Anything else: a foreign value under our key, a fence over its limit, a corrupt file, a client that was inherited by a
+    /// forked child, a bug. A person has to read the message; the same call again most likely fails again.
     Internal,
-    /// This process can no longer count on a lock that it held. [`LockError::loss_reason`] says why.
+    /// This process can no longer count on a lock that it held. [`LockError::loss_reason`] says why. Stop the work: another holder
+    /// may have begun.
     Lost,
 }
 

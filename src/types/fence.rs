@@ -43,7 +43,7 @@ impl Fence {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` for anything longer.
+    /// [`InvalidArgument`](crate::ErrorCode::InvalidArgument) for anything longer: it is no fence of this library.
     pub fn new(n: u64) -> Result<Self, LockError> {
         if n > FENCE_CEILING {
             Err(LockError::invalid("a fence has at most 15 digits"))
@@ -63,7 +63,7 @@ impl Fence {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` unless the text is exactly 15 digits.
+    /// [`InvalidArgument`](crate::ErrorCode::InvalidArgument) unless the text is exactly 15 digits: it is no fence of this library.
     pub fn parse(text: &str) -> Result<Self, LockError> {
         if text.len() == 15
             && text.bytes().all(|b| b.is_ascii_digit())
@@ -95,7 +95,7 @@ impl Fence {
     /// ```
     ///
     /// # Errors
-    /// `Internal` if the counter is negative or at its limit; nothing may be written then.
+    /// [`Internal`](crate::ErrorCode::Internal) if the counter is negative or at its limit: write nothing, and answer this error.
     pub fn after(counter: i64) -> Result<Self, LockError> {
         match u64::try_from(counter) {
             Ok(n) if n < MAX_FENCE => Ok(Self(n + 1)),

@@ -49,7 +49,8 @@ impl Key {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` if the text is empty, longer than 512 bytes after NFC, or holds U+0000.
+    /// [`InvalidArgument`](crate::ErrorCode::InvalidArgument) if the text is empty, longer than 512 bytes after NFC, or holds U+0000:
+    /// use another text, such as a hash of it.
     pub fn new(text: &str) -> Result<Self, LockError> {
         // NFC shrinks a text to a sixth of its bytes at the most (a test counts): what is longer than
         // that cannot become legal and is not worth normalising.
@@ -158,7 +159,7 @@ pub trait IntoKey: Sealed {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` for a text that is no key, as [`Key::new`].
+    /// [`InvalidArgument`](crate::ErrorCode::InvalidArgument) for a text that is no key, as [`Key::new`]: use another text.
     fn into_key(self) -> Result<Key, LockError>;
 }
 

@@ -39,7 +39,7 @@ impl LockId {
     /// ```
     ///
     /// # Errors
-    /// `Internal` if the operating system has no randomness to give.
+    /// [`Internal`](crate::ErrorCode::Internal) if the operating system has no randomness to give: repair the system.
     pub fn random() -> Result<Self, LockError> {
         let mut bits = [0u8; 16];
         random_bytes(&mut bits)?;
@@ -57,7 +57,8 @@ impl LockId {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` unless it is exactly 22 of `[A-Za-z0-9_-]`. The message does not repeat it.
+    /// [`InvalidArgument`](crate::ErrorCode::InvalidArgument) unless it is exactly 22 of `[A-Za-z0-9_-]`: it is no lock id. The
+    /// message does not repeat it.
     pub fn parse(text: &str) -> Result<Self, LockError> {
         match <[u8; ID_LEN]>::try_from(text.as_bytes()) {
             Ok(bytes) if Self::is_well_formed(text) => Ok(Self(bytes)),
@@ -164,7 +165,8 @@ pub trait IntoLockId: Sealed {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` for a text that is no lock id, as [`LockId::parse`].
+    /// [`InvalidArgument`](crate::ErrorCode::InvalidArgument) for a text that is no lock id, as [`LockId::parse`]: there is no such
+    /// lock.
     fn into_lock_id(self) -> Result<LockId, LockError>;
 }
 

@@ -38,7 +38,7 @@ impl Ttl {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` for zero and for more than ten years.
+    /// [`InvalidArgument`](crate::ErrorCode::InvalidArgument) for zero and for more than ten years: choose a time between.
     pub fn new(duration: Duration) -> Result<Self, LockError> {
         let ms = duration.as_nanos().div_ceil(1_000_000);
         if ms == 0 {

@@ -44,7 +44,7 @@ pub(crate) enum Entered {
 pub enum WaiterEvent {
     /// It begins, its sleep is over, `wake` was called, or an attempt was made.
     Woken,
-    /// It does not want the lock any more: the answer is `Aborted`.
+    /// It does not want the lock any more: the answer is [`ErrorCode::Aborted`].
     Cancelled,
     /// It had no thread for the attempt that it was to make.
     NoThread,

@@ -2,7 +2,9 @@
 
 mod client;
 mod conversions;
+mod errors;
 mod examples;
+mod guide;
 mod listing;
 mod on_tokio;
 #[path = "../support/mod.rs"]

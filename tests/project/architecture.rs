@@ -11,6 +11,9 @@ const FOLDERS: [&str; 9] = [
     "types", "runtime", "options", "backend", "net", "stores", "waiting", "holding", "client",
 ];
 
+/// A folder of text: chapters for users, which are a part of the documentation only.
+const GUIDE: &str = "guide";
+
 /// Files of one folder that use each other, because the one is a part of the other.
 const PAIRS: &[&[&str]] = &[
     // An error names the holder, the holder has a fence, and a fence is checked.
@@ -139,7 +142,7 @@ fn uses() -> BTreeMap<String, BTreeSet<String>> {
     let modules = modules();
     let mut uses = BTreeMap::new();
     for (name, text) in &modules {
-        if is_test(name) {
+        if is_test(name) || folder(name) == GUIDE {
             continue;
         }
         let mut used = BTreeSet::new();
@@ -194,6 +197,18 @@ fn each_folder_uses_only_those_before_it() {
     }
     // The walk sees imports at all.
     assert!(folders()["client"].contains("holding") && folders()["stores"].contains("backend"));
+}
+
+#[test]
+fn the_guide_holds_no_code() {
+    let chapters = modules().into_iter();
+    let chapters: Vec<_> = chapters.filter(|(name, _)| folder(name) == GUIDE).collect();
+    assert!(chapters.len() > 4, "only {} files", chapters.len());
+    for (name, text) in chapters {
+        for line in code(&text).lines().filter(|line| !line.is_empty()) {
+            assert!(line.starts_with("pub mod "), "{name}: {line}");
+        }
+    }
 }
 
 #[test]

@@ -35,6 +35,6 @@ pub enum Fault {
     Hang,
     /// Release and extend answer "absent", reads find nothing, acquire answers "locked"; nothing is applied.
     SayAbsent,
-    /// Panics.
+    /// Panics inside the verb, as a store with a bug does.
     Panic,
 }

@@ -230,7 +230,7 @@ impl MemoryBackend {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` for a bad key.
+    /// [`InvalidArgument`](crate::ErrorCode::InvalidArgument) for a bad key: use another one.
     pub fn evict(&self, key: &str) -> Result<(), LockError> {
         let key = Key::new(key)?;
         self.shared.state.lock().remove(&key);
@@ -251,7 +251,7 @@ impl MemoryBackend {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` for a bad key.
+    /// [`InvalidArgument`](crate::ErrorCode::InvalidArgument) for a bad key: use another one.
     pub fn set_fence_counter(&self, key: &str, counter: i64) -> Result<(), LockError> {
         let key = Key::new(key)?;
         self.shared.state.lock().fences.insert(key, counter);

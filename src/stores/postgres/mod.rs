@@ -68,7 +68,8 @@ impl PostgresBackend {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` for a URL or an option that cannot be right; no part of the URL but an option's name is repeated.
+    /// [`InvalidArgument`](crate::ErrorCode::InvalidArgument) for a URL or an option that cannot be right: correct what the message
+    /// names. No part of the URL but an option's name is repeated.
     pub fn open(url: &str, options: &ClientOptions) -> Result<Self, LockError> {
         options.checked()?;
         let owner = Owner::current();
@@ -94,9 +95,6 @@ impl PostgresBackend {
     /// hand: one transaction that creates the tables and functions with the names in `options`, in their schema
     /// (created too) or in `public`. It fails if they are there. [`check`](Backend::check) then says whether all is well.
     ///
-    /// # Errors
-    /// `InvalidArgument` for names that cannot be right.
-    ///
     /// ```
     /// use syncguard::{ClientOptions, PostgresBackend};
     ///
@@ -104,6 +102,9 @@ impl PostgresBackend {
     /// assert!(sql.contains(r#"CREATE TABLE "app"."syncguard_locks""#));
     /// # Ok::<(), syncguard::LockError>(())
     /// ```
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](crate::ErrorCode::InvalidArgument) for names that cannot be right: choose names that the message allows.
     pub fn schema_sql(options: &ClientOptions) -> Result<String, LockError> {
         let names = session::table_names(options)?;
         let named = names.schema.as_deref();

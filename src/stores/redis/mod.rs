@@ -79,7 +79,8 @@ impl RedisBackend {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` for a bad URL or option, and for a cluster without a hash tag.
+    /// [`InvalidArgument`](crate::ErrorCode::InvalidArgument) for a bad URL or option, and for a cluster without a hash tag: correct
+    /// what the message names.
     pub fn open(url: &str, options: &ClientOptions) -> Result<Self, LockError> {
         options.checked()?;
         let url = RedisUrl::parse(url)?;

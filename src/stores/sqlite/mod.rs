@@ -67,7 +67,8 @@ impl SqliteBackend {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` for a URL that names no file, or bad options.
+    /// [`InvalidArgument`](crate::ErrorCode::InvalidArgument) for a URL that names no file, or bad options: correct what the message
+    /// names.
     pub fn open(url: &str, options: &ClientOptions) -> Result<Self, LockError> {
         options.checked()?;
         let owner = Owner::current();

@@ -125,7 +125,17 @@ async fn blocking<T: Send + 'static>(
 }
 // ---- end
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+// ---- use begin
+async fn invoice(client: &Client) -> Result<(), LockError> {
+    let guard = lock(client, "invoice:42", &LockOptions::new()).await?;
+    println!("write with fence {}", guard.guard().fence());
+    guard.release().await?.expect_released(); // or just drop it
+    Ok(())
+}
+// ---- use end
+
+/// Takes a lock twice, and gives up a wait.
+pub fn main() -> Result<(), Box<dyn std::error::Error>> {
     let dir = std::env::temp_dir().join(format!("syncguard-tokio-{}", std::process::id()));
     std::fs::create_dir_all(&dir)?;
     let client = Client::open(&format!("sqlite:{}", dir.join("locks.db").display()))?;
@@ -133,6 +143,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .enable_time()
         .build()?;
     runtime.block_on(async {
+        invoice(&client).await?;
         let guard = lock(&client, "invoice:42", &LockOptions::new()).await?;
         println!("write with fence {}", guard.guard().fence());
 

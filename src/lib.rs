@@ -24,8 +24,14 @@ compile_error!(
 pub mod docs {
     #[doc = include_str!("../docs/bounds.md")]
     pub mod bounds {}
+    #[doc = include_str!("../docs/cli.md")]
+    pub mod cli {}
+    #[doc = include_str!("../docs/connections.md")]
+    pub mod connections {}
     #[doc = include_str!("../docs/postgres.md")]
     pub mod postgres {}
+    #[doc = include_str!("../docs/telemetry.md")]
+    pub mod telemetry {}
     #[doc = include_str!("../docs/tokio.md")]
     pub mod tokio {}
     #[doc = include_str!("../docs/topologies.md")]
@@ -41,6 +47,11 @@ pub mod guide;
 #[cfg(all(unix, doctest))]
 #[doc = include_str!("../README.md")]
 mod readme {}
+
+/// So are those of the page on fencing, which has a drawing and is for readers of the repository.
+#[cfg(all(unix, doctest))]
+#[doc = include_str!("../docs/fencing.md")]
+mod fencing_page {}
 
 #[cfg(unix)]
 mod backend;
@@ -64,7 +75,13 @@ mod waiting;
 #[cfg(unix)]
 pub use backend::call::{Call, OnCancel};
 #[cfg(unix)]
+pub use backend::helpers::{HelperCall, HelperThreads};
+#[cfg(unix)]
 pub use backend::keyspace::KeySpace;
+#[cfg(unix)]
+pub use backend::list::{ListCursor, ListOptions, ListPage, ListRequest};
+#[cfg(unix)]
+pub use backend::store_clock::{StoreClock, TimedReply};
 #[cfg(unix)]
 pub use backend::telemetry::Telemetry;
 #[cfg(unix)]
@@ -72,6 +89,8 @@ pub use backend::{
     Absence, AcquireOutcome, Backend, Capabilities, ExtendOutcome, LookupBy, ReleaseOutcome,
     TimeAuthority, Watch,
 };
+#[cfg(unix)]
+pub use client::report::{CheckFinding, CheckLevel, CheckReport, CheckSubject};
 #[cfg(unix)]
 pub use client::waiter::{Turn, Waiter, WaiterStep};
 #[cfg(unix)]
@@ -84,6 +103,8 @@ pub use options::client::{
     DEFAULT_OPERATION_TIMEOUT, DEFAULT_POOL_SIZE,
 };
 #[cfg(unix)]
+pub use options::connections::ConnectRequest;
+#[cfg(unix)]
 pub use options::hooks::IncludeRaw;
 #[cfg(unix)]
 pub use options::lock::{DEFAULT_ACQUIRE_TIMEOUT, DEFAULT_TTL, LockOptions};
@@ -91,6 +112,13 @@ pub use options::lock::{DEFAULT_ACQUIRE_TIMEOUT, DEFAULT_TTL, LockOptions};
 pub use options::retry::{Backoff, DEFAULT_MAX_RETRIES, DEFAULT_RETRY_DELAY, Jitter};
 #[cfg(unix)]
 pub use runtime::cancel::CancelToken;
+/// The version of rustls that [`ClientOptions::tls_config`] takes.
+#[cfg(all(unix, feature = "tls"))]
+pub use rustls;
+#[cfg(unix)]
+pub use stores::format;
+#[cfg(unix)]
+pub use stores::gate;
 #[cfg(all(unix, feature = "testkit"))]
 pub use stores::memory as testkit;
 #[cfg(all(unix, feature = "postgres"))]
@@ -102,19 +130,23 @@ pub use stores::sqlite::SqliteBackend;
 #[cfg(unix)]
 pub use types::error::{ErrorCode, LockError, LossReason};
 #[cfg(unix)]
-pub use types::event::{LockEvent, LockEventType};
+pub use types::event::{EventReason, LockEvent, LockEventType};
 #[cfg(unix)]
 pub use types::failed_release::{FailedRelease, ReleaseOrigin};
 #[cfg(unix)]
-pub use types::fence::{Fence, MAX_FENCE};
+pub use types::fence::{Fence, FenceSource, MAX_FENCE};
 #[cfg(unix)]
 pub use types::holder::Holder;
+#[cfg(unix)]
+pub use types::holder_text::{HolderText, MAX_HOLDER_BYTES};
 #[cfg(unix)]
 pub use types::key::{IntoKey, Key, MAX_KEY_BYTES, hash_key};
 #[cfg(unix)]
 pub use types::liveness::{TIME_TOLERANCE_MS, is_live};
 #[cfg(unix)]
 pub use types::lock_id::{IntoLockId, LockId};
+#[cfg(unix)]
+pub use types::lost_lock::LostLock;
 #[cfg(unix)]
 pub use types::stored_lock::Acquired;
 #[cfg(unix)]

@@ -1,4 +1,5 @@
-//! [`Call`]: the bounds of one call of a store. Every verb of a [`Backend`](crate::Backend) is given one.
+//! [`Call`]: the bounds of one call of a store. Every verb of a [`Backend`](crate::Backend) is given one. It uses `options`,
+//! `runtime` and `types`.
 
 use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
@@ -10,6 +11,8 @@ use crate::runtime::cancel::{CancelSubscription, CancelToken, deadline_after, de
 use crate::runtime::wake::Wake;
 use crate::runtime::workers::guarded;
 use crate::types::error::{ErrorCode, LockError};
+use crate::types::event::Subject;
+use crate::types::holder_text::HolderText;
 
 /// One call of a store: by when it must end, and which token ends it earlier.
 ///
@@ -43,6 +46,10 @@ pub struct Call<'a> {
     allowed: Option<Duration>,
     cancel: Option<&'a CancelToken>,
     when_ordered: Option<&'a (dyn Fn() + Sync)>,
+    /// What the caller knows of the lock, for telemetry.
+    subject: Option<&'a Subject<'a>>,
+    /// What an acquire stores of its caller.
+    holder: Option<&'a HolderText>,
 }
 
 impl<'a> Call<'a> {
@@ -63,6 +70,8 @@ impl<'a> Call<'a> {
             allowed: None,
             cancel: options.cancel_token(),
             when_ordered: None,
+            subject: None,
+            holder: None,
         }
     }
 
@@ -270,6 +279,59 @@ impl<'a> Call<'a> {
     {
         Call {
             when_ordered: Some(hook),
+            ..self
+        }
+    }
+
+    /// The same call, about the lock that `subject` tells of.
+    pub(crate) fn about<'b>(self, subject: Option<&'b Subject<'b>>) -> Call<'b>
+    where
+        'a: 'b,
+    {
+        Call { subject, ..self }
+    }
+
+    pub(crate) fn subject(&self) -> Option<&'a Subject<'a>> {
+        self.subject
+    }
+
+    /// The same call, whose acquire stores what `holder` says beside the lock.
+    ///
+    /// ```
+    /// use syncguard::{Call, HolderText};
+    ///
+    /// let text = HolderText::new("build-7/nightly")?;
+    /// assert_eq!(Call::new().held_by(&text).holder(), Some(&text));
+    /// # Ok::<(), syncguard::LockError>(())
+    /// ```
+    #[must_use]
+    pub fn held_by<'b>(self, holder: &'b HolderText) -> Call<'b>
+    where
+        'a: 'b,
+    {
+        Call {
+            holder: Some(holder),
+            ..self
+        }
+    }
+
+    /// What an acquire stores of its caller beside the lock: nothing if it is empty or `None`. A client gives its store the text of
+    /// [`LockOptions::holder`], or `host/pid/program`. A store of your own may pass it over.
+    ///
+    /// ```
+    /// assert_eq!(syncguard::Call::new().holder(), None);
+    /// ```
+    pub fn holder(&self) -> Option<&'a HolderText> {
+        self.holder
+    }
+
+    /// The same call, with this text unless it has one.
+    pub(crate) fn or_held_by<'b>(self, holder: Option<&'b HolderText>) -> Call<'b>
+    where
+        'a: 'b,
+    {
+        Call {
+            holder: self.holder.or(holder),
             ..self
         }
     }

@@ -11,6 +11,15 @@ use crate::types::lock_id::LockId;
 /// The names a key has in a store.
 ///
 /// A backend of your own may use it, or any other mapping that never gives two keys one name.
+///
+/// ```
+/// use syncguard::{Key, KeySpace};
+///
+/// let names = KeySpace::redis("app")?;
+/// let lock = names.lock(&Key::new("invoice:42")?)?;
+/// assert_eq!((lock.as_str(), names.fence(&lock)?.as_str()), ("app:invoice:42", "app:fence:app:invoice:42"));
+/// # Ok::<(), syncguard::LockError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct KeySpace {
     prefix: String,

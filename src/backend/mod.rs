@@ -1,21 +1,33 @@
 //! What stores share: the trait, the bounds of a call, the pool, stored names, telemetry. Uses `types`, `runtime` and `options`.
 
 pub(crate) mod call;
+pub(crate) mod events;
+pub(crate) mod gate;
+pub(crate) mod helpers;
 pub(crate) mod keyspace;
 pub(crate) mod limits;
+pub(crate) mod list;
 #[cfg(any(feature = "redis", feature = "postgres", feature = "sqlite"))]
 pub(crate) mod pool;
 #[cfg(any(feature = "redis", feature = "postgres"))]
 pub(crate) mod release_listener;
-#[cfg(any(feature = "redis", feature = "postgres"))]
 pub(crate) mod store_clock;
 pub(crate) mod telemetry;
+#[cfg(feature = "tracing")]
+mod trace;
+#[cfg(any(feature = "redis", all(test, loom)))]
+pub(crate) mod trips;
+#[cfg(all(test, loom))]
+mod trips_model;
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::backend::call::Call;
+use crate::backend::gate::GateStore;
+use crate::backend::list::{ListOptions, ListPage};
 use crate::types::error::LockError;
+use crate::types::fence::FenceSource;
 use crate::types::holder::Holder;
 use crate::types::key::Key;
 use crate::types::lock_id::LockId;
@@ -24,6 +36,20 @@ use crate::types::stored_lock::{LockInfo, StoredLock};
 use crate::types::ttl::Ttl;
 
 /// What an acquire found. Exhaustive: a caller must handle every outcome.
+///
+/// ```
+/// use std::time::Duration;
+/// use syncguard::{AcquireOutcome, Backend, Call, Key, LockId, Ttl};
+/// # let dir = tempfile::tempdir()?;
+/// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
+///
+/// let (key, id) = (Key::new("nightly")?, LockId::random()?);
+/// match client.acquire(&key, &id, Ttl::new(Duration::from_secs(30))?, &Call::new())? {
+///     AcquireOutcome::Acquired(grant) => println!("held with fence {}", grant.fence),
+///     AcquireOutcome::Locked(holder) => println!("held by {holder:?}"),
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[must_use]
 pub enum AcquireOutcome {
@@ -170,16 +196,31 @@ impl fmt::Debug for Watch {
     }
 }
 
-/// What a store is.
+/// What a store is, and what it can promise.
+///
+/// The stores of this crate hand out fences and decide by their own clock. A store of your own that cannot do one of these says
+/// so here. [`Client::check`](crate::Client::check) then warns of it; locks work as before.
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
+/// let store = client.capabilities();
+/// assert_eq!((store.backend, store.supports_fencing), ("sqlite", true));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Capabilities {
     /// `"redis"`, `"postgres"`, `"sqlite"`, or your own store's name.
     pub backend: &'static str,
-    /// Whether grants carry fencing tokens. Always, for the stores of this crate.
+    /// Whether grants carry fencing tokens. A store without them grants [`Fence::NONE`](crate::Fence::NONE) each time, and that is what
+    /// [`Guard::fence`](crate::Guard::fence) answers over it. Then nothing refuses a holder that was paused past its ttl.
     pub supports_fencing: bool,
-    /// Whose clock decides about expiry. Always the store's, for the stores of this crate.
+    /// Whose clock decides about expiry.
     pub time_authority: TimeAuthority,
+    /// Where the fences that this client takes come from.
+    pub fence_source: FenceSource,
 }
 
 impl Capabilities {
@@ -193,16 +234,97 @@ impl Capabilities {
             backend,
             supports_fencing: true,
             time_authority: TimeAuthority::Server,
+            fence_source: FenceSource::Counter,
         }
+    }
+
+    /// The same store, whose fences come from there.
+    ///
+    /// ```
+    /// use syncguard::{Capabilities, FenceSource};
+    ///
+    /// let store = Capabilities::new("my-store").with_fence_source(FenceSource::Clock);
+    /// assert_eq!(store.fence_source, FenceSource::Clock);
+    /// ```
+    #[must_use]
+    pub fn with_fence_source(self, fence_source: FenceSource) -> Self {
+        Self {
+            fence_source,
+            ..self
+        }
+    }
+
+    /// The same store, which hands out no fences.
+    ///
+    /// ```
+    /// use syncguard::Capabilities;
+    ///
+    /// assert!(!Capabilities::new("my-store").without_fencing().supports_fencing);
+    /// ```
+    #[must_use]
+    pub fn without_fencing(self) -> Self {
+        Self {
+            supports_fencing: false,
+            ..self
+        }
+    }
+
+    /// The same store, in which this clock decides about expiry.
+    ///
+    /// ```
+    /// use syncguard::{Capabilities, TimeAuthority};
+    ///
+    /// let store = Capabilities::new("my-store").with_time_authority(TimeAuthority::Client);
+    /// assert_eq!(store.time_authority, TimeAuthority::Client);
+    /// ```
+    #[must_use]
+    pub fn with_time_authority(self, time_authority: TimeAuthority) -> Self {
+        Self {
+            time_authority,
+            ..self
+        }
+    }
+
+    /// What a user must know before trusting locks to such a store, a sentence each.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if !self.supports_fencing {
+            warnings.push(
+                "the store hands out no fences: what the lock protects cannot refuse a holder that was paused past its ttl"
+                    .to_owned(),
+            );
+        }
+        if self.time_authority == TimeAuthority::Client {
+            warnings.push(
+                "the clocks of the clients decide when a lease ends: if two of them differ by more than a second, a lock may have \
+                 two holders; keep them in step"
+                    .to_owned(),
+            );
+        }
+        warnings
     }
 }
 
 /// Whose clock decides about expiry.
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
+/// use syncguard::TimeAuthority;
+///
+/// assert_eq!(client.capabilities().time_authority, TimeAuthority::Server);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]
 #[non_exhaustive]
 pub enum TimeAuthority {
     /// The store's: clients with wrong clocks cannot shorten or lengthen a lease. Every store of this library.
     Server,
+    /// That of the client which looks, because the store has no clock that a request can read. The clocks of all clients must
+    /// agree to within [`TIME_TOLERANCE_MS`](crate::TIME_TOLERANCE_MS).
+    Client,
 }
 
 /// A store of locks. One attempt and one round trip per call: no retry, no sleep, no policy.
@@ -220,6 +342,7 @@ pub enum TimeAuthority {
 /// - Repeating an acquire with the same key and lock id while the lease lives answers the stored grant: the caller may not
 ///   have heard the first answer.
 /// - Only the store's clock decides which lock is alive, by [`is_live`](crate::is_live).
+/// - A store that cannot promise the fence or the clock says so in its [`capabilities`](Self::capabilities).
 /// - Release and extend check the owner themselves and never revive a dead lease.
 /// - Locked, absent and `None` never tell a raw key or lock id.
 ///
@@ -280,6 +403,11 @@ pub trait Backend: Send + Sync {
 
     /// The live lock with this name or id, raw. A pure read; expired and missing are both `None`.
     ///
+    /// For implementers: [`lookup`](Self::lookup) and the diagnostics of a client are made of it. Callers take
+    /// [`Client::get_by_key`](crate::Client::get_by_key) and its kin; those that need the raw key or lock id take
+    /// [`get_by_key_raw`](crate::Client::get_by_key_raw) or [`get_by_id_raw`](crate::Client::get_by_id_raw), so that a reader of
+    /// the code sees where raw values come from.
+    ///
     /// # Errors
     /// [`ServiceUnavailable`](crate::ErrorCode::ServiceUnavailable), [`NetworkTimeout`](crate::ErrorCode::NetworkTimeout) or
     /// [`RateLimited`](crate::ErrorCode::RateLimited) if the store cannot answer now; [`AuthFailed`](crate::ErrorCode::AuthFailed) or
@@ -315,6 +443,18 @@ pub trait Backend: Send + Sync {
         Ok(Vec::new())
     }
 
+    /// What the server says of its version, for people: `7.2.4`. Default: `None`, which means that it does not say.
+    ///
+    /// # Errors
+    /// [`ServiceUnavailable`](crate::ErrorCode::ServiceUnavailable), [`NetworkTimeout`](crate::ErrorCode::NetworkTimeout) or
+    /// [`RateLimited`](crate::ErrorCode::RateLimited) if the store cannot answer now; [`AuthFailed`](crate::ErrorCode::AuthFailed) or
+    /// [`Internal`](crate::ErrorCode::Internal) if a person has to repair it first. [`Aborted`](crate::ErrorCode::Aborted) after a
+    /// cancel.
+    fn version(&self, call: &Call<'_>) -> Result<Option<String>, LockError> {
+        let _ = call;
+        Ok(None)
+    }
+
     /// Creates what the verbs need in the store; may be repeated, and run by many processes at once. Default: nothing to do.
     ///
     /// # Errors
@@ -326,6 +466,11 @@ pub trait Backend: Send + Sync {
     fn setup_schema(&self, call: &Call<'_>) -> Result<(), LockError> {
         let _ = call;
         Ok(())
+    }
+
+    /// The gate of the store, for data that is kept there too. Default: none. No I/O.
+    fn gate(&self) -> Option<&dyn GateStore> {
+        None
     }
 
     /// Has `freed` called whenever the lock of `key` may have been freed, by any client, until the watch is dropped; and once as
@@ -348,6 +493,26 @@ pub trait Backend: Send + Sync {
     fn purge_expired(&self, limit: u32, call: &Call<'_>) -> Result<u64, LockError> {
         let _ = (limit, call);
         Ok(0)
+    }
+
+    /// Live locks, raw, one page per call. A pure read, which examines about as many stored entries as `options` allow and then answers,
+    /// found or not. Default: [`InvalidArgument`](crate::ErrorCode::InvalidArgument), because the store cannot list.
+    ///
+    /// For implementers: callers take [`Client::list`](crate::Client::list) and [`Client::list_raw`](crate::Client::list_raw).
+    ///
+    /// # Errors
+    /// [`ServiceUnavailable`](crate::ErrorCode::ServiceUnavailable), [`NetworkTimeout`](crate::ErrorCode::NetworkTimeout) or
+    /// [`RateLimited`](crate::ErrorCode::RateLimited) if the store cannot answer now; [`AuthFailed`](crate::ErrorCode::AuthFailed) or
+    /// [`Internal`](crate::ErrorCode::Internal) if a person has to repair it first. [`Aborted`](crate::ErrorCode::Aborted) after a
+    /// cancel. [`InvalidArgument`](crate::ErrorCode::InvalidArgument) for options that cannot be right, for a store that cannot list, and
+    /// for a cursor that is not good any more: begin the listing anew.
+    fn list(
+        &self,
+        options: &ListOptions,
+        call: &Call<'_>,
+    ) -> Result<ListPage<StoredLock>, LockError> {
+        let _ = (options, call);
+        Err(LockError::invalid("this store cannot list its locks").nothing_applied())
     }
 }
 
@@ -410,8 +575,16 @@ macro_rules! forward_to_the_store_behind {
                 (**self).check(call)
             }
 
+            fn version(&self, call: &Call<'_>) -> Result<Option<String>, LockError> {
+                (**self).version(call)
+            }
+
             fn setup_schema(&self, call: &Call<'_>) -> Result<(), LockError> {
                 (**self).setup_schema(call)
+            }
+
+            fn gate(&self) -> Option<&dyn GateStore> {
+                (**self).gate()
             }
 
             fn watch(&self, key: &Key, freed: Arc<dyn Fn() + Send + Sync>) -> Option<Watch> {
@@ -420,6 +593,14 @@ macro_rules! forward_to_the_store_behind {
 
             fn purge_expired(&self, limit: u32, call: &Call<'_>) -> Result<u64, LockError> {
                 (**self).purge_expired(limit, call)
+            }
+
+            fn list(
+                &self,
+                options: &ListOptions,
+                call: &Call<'_>,
+            ) -> Result<ListPage<StoredLock>, LockError> {
+                (**self).list(options, call)
             }
         }
     };

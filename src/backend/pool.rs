@@ -1,5 +1,8 @@
 //! A bounded number of connections, handed out as slots; the user of a slot connects under its own deadline. It uses `types` and
-//! `runtime`.
+//! `runtime`. `shared.rs` has the connections that callers share.
+
+#[cfg(feature = "redis")]
+pub(crate) mod shared;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,18 +29,33 @@ pub(crate) struct Pool<C> {
 struct PoolState<C> {
     /// The most recently used is last. Never more than the slots that are free.
     idle: Vec<C>,
-    used: usize,
-    used_by_ordinary: usize,
+    slots: SlotCounts,
     /// A queue is empty whenever its rank could have a slot: what becomes free is handed over under the lock.
     upkeep: VecDeque<Arc<SlotWaiter>>,
     ordinary: VecDeque<Arc<SlotWaiter>>,
 }
 
-impl<C> PoolState<C> {
-    fn has_free_slot(&self, rank: Rank, size: usize) -> bool {
+/// How many slots are in use, and which may still be.
+struct SlotCounts {
+    size: usize,
+    used: usize,
+    used_by_ordinary: usize,
+}
+
+impl SlotCounts {
+    /// At least one slot.
+    fn new(size: usize) -> Self {
+        Self {
+            size: size.max(1),
+            used: 0,
+            used_by_ordinary: 0,
+        }
+    }
+
+    fn has_free(&self, rank: Rank) -> bool {
         // A pool of one has nothing to keep.
-        let kept = usize::from(size > 1);
-        self.used < size && (rank == Rank::Upkeep || self.used_by_ordinary < size - kept)
+        let kept = usize::from(self.size > 1);
+        self.used < self.size && (rank == Rank::Upkeep || self.used_by_ordinary < self.size - kept)
     }
 
     fn occupy(&mut self, rank: Rank) {
@@ -49,7 +67,9 @@ impl<C> PoolState<C> {
         self.used -= 1;
         self.used_by_ordinary -= usize::from(rank == Rank::Ordinary);
     }
+}
 
+impl<C> PoolState<C> {
     fn queue(&mut self, rank: Rank) -> &mut VecDeque<Arc<SlotWaiter>> {
         match rank {
             Rank::Upkeep => &mut self.upkeep,
@@ -58,13 +78,13 @@ impl<C> PoolState<C> {
     }
 
     /// Gives what is free to its waiters, in the order in which they came.
-    fn hand_over(&mut self, size: usize) {
+    fn hand_over(&mut self) {
         for rank in [Rank::Upkeep, Rank::Ordinary] {
-            while self.has_free_slot(rank, size) {
+            while self.slots.has_free(rank) {
                 let Some(waiter) = self.queue(rank).pop_front() else {
                     break;
                 };
-                self.occupy(rank);
+                self.slots.occupy(rank);
                 waiter.grant();
             }
         }
@@ -78,8 +98,7 @@ impl<C: Send> Pool<C> {
             size: size.max(1),
             state: Mutex::new(PoolState {
                 idle: Vec::new(),
-                used: 0,
-                used_by_ordinary: 0,
+                slots: SlotCounts::new(size),
                 upkeep: VecDeque::new(),
                 ordinary: VecDeque::new(),
             }),
@@ -93,8 +112,8 @@ impl<C: Send> Pool<C> {
     /// sent in either case.
     pub(crate) fn slot(&self, rank: Rank, limits: &Limits<'_>) -> Result<Slot<'_, C>, LockError> {
         let mut state = self.state.lock();
-        if state.has_free_slot(rank, self.size) {
-            state.occupy(rank);
+        if state.slots.has_free(rank) {
+            state.slots.occupy(rank);
             let connection = state.idle.pop();
             return Ok(self.fill(rank, connection));
         }
@@ -138,15 +157,19 @@ impl<C: Send> Pool<C> {
         if limits.is_cancelled() {
             return limits.overrun().nothing_applied();
         }
-        LockError::new(
-            ErrorCode::RateLimited,
-            format!(
-                "all {} connections of the pool were busy for the operation's whole time; raise pool_size or call from fewer threads",
-                self.size
-            ),
-        )
-        .nothing_applied()
+        exhausted(self.size)
     }
+}
+
+/// All connections were in use to the deadline.
+fn exhausted(size: usize) -> LockError {
+    LockError::new(
+        ErrorCode::RateLimited,
+        format!(
+            "all {size} connections of the pool were busy for the operation's whole time; raise pool_size or call from fewer threads"
+        ),
+    )
+    .nothing_applied()
 }
 
 /// The right to one connection of the pool, until it is dropped.
@@ -172,11 +195,11 @@ impl<C> Slot<'_, C> {
 impl<C> Drop for Slot<'_, C> {
     fn drop(&mut self) {
         let mut state = self.pool.state.lock();
-        state.vacate(self.rank);
+        state.slots.vacate(self.rank);
         if let Some(connection) = self.connection.take() {
             state.idle.push(connection);
         }
-        state.hand_over(self.pool.size);
+        state.hand_over();
     }
 }
 

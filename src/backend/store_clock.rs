@@ -17,11 +17,14 @@ const DRIFT: u32 = 1000;
 /// How often a server may say in one call that its clock has moved.
 const CLOCK_READINGS: usize = 4;
 
-/// What the store said to a request that carries the time after which it is refused.
-pub(crate) enum TimedReply<T> {
+/// What a store said to a request that carries the time after which it is refused. For backends of your own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TimedReply<T> {
+    /// The answer.
     Answer(T),
     /// The store refused the request and changed nothing: by its clock it was too late.
     TooLate {
+        /// The store's time, in Unix milliseconds.
         now_ms: i64,
     },
 }
@@ -37,10 +40,21 @@ pub(crate) fn send_in_time<T>(
     limits: &Limits<'_>,
     mut send: impl FnMut(Option<i64>) -> Result<TimedReply<T>, LockError>,
 ) -> Result<T, LockError> {
+    send_by(clock, limits.deadline(), |limit| {
+        send(limit.map(|limit| limit.store_ms))
+    })
+}
+
+/// The same by a deadline. `send` is told by when the store's clock has passed that time, too.
+pub(crate) fn send_by<T>(
+    clock: &mut Option<StoreClock>,
+    deadline: Instant,
+    mut send: impl FnMut(Option<NotAfter>) -> Result<TimedReply<T>, LockError>,
+) -> Result<T, LockError> {
     for _ in 0..CLOCK_READINGS {
-        let limit = clock.map(|clock| clock.not_after(limits.deadline()));
+        let limit = clock.map(|clock| clock.not_after(deadline));
         let sent = Instant::now();
-        let reply = send(limit.map(|limit| limit.store_ms)).map_err(|e| e.refused_after(limit))?;
+        let reply = send(limit).map_err(|e| e.refused_after(limit))?;
         match reply {
             TimedReply::Answer(answer) => return Ok(answer),
             TimedReply::TooLate { now_ms } => *clock = Some(StoreClock::read(now_ms, sent)),
@@ -52,10 +66,12 @@ pub(crate) fn send_in_time<T>(
     .nothing_applied())
 }
 
-/// A reading of the store's clock: as old as the connection, or as its last refusal. Clocks that drift or step make it wrong. One
-/// that runs behind costs a trip, because the store's refusal brings a new reading; for one that runs ahead there is [`DRIFT`].
+/// A reading of a store's clock, which a connection keeps. For backends of your own: [`HelperCall::send_in_time`](crate::HelperCall::send_in_time)
+/// makes it.
+// As old as the connection, or as its last refusal. Clocks that drift or step make it wrong. One that runs behind costs a trip, because
+// the store's refusal brings a new reading; for one that runs ahead there is DRIFT.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct StoreClock {
+pub struct StoreClock {
     store_ms: i64,
     /// The store read its clock between these two.
     sent: Instant,

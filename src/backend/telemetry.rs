@@ -1,29 +1,24 @@
-//! [`Telemetry`]: a store around a store that tells what happened. Costs nothing where it is not used.
+//! [`Telemetry`]: a store around a store that tells what happened. Costs nothing where it is not used. It uses `backend`, `call`,
+//! `events`, `gate`, `list`, `options` and `types`.
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::time::{Duration, Instant};
 
 use crate::backend::call::Call;
+use crate::backend::events::EventSink;
+use crate::backend::gate::GateStore;
+use crate::backend::list::{ListOptions, ListPage};
 use crate::backend::{
     Absence, AcquireOutcome, Backend, Capabilities, ExtendOutcome, LookupBy, ReleaseOutcome, Watch,
 };
-use crate::options::hooks::{IncludeRaw, OnEvent};
-use crate::runtime::process::Owner;
-use crate::runtime::sync::Mutex;
-use crate::runtime::threads;
-use crate::runtime::workers::guarded;
+use crate::options::hooks::IncludeRaw;
 use crate::types::error::LockError;
-use crate::types::event::{LockEvent, LockEventType};
+use crate::types::event::{EventReason, LockEvent, LockEventType, UnhashedEvent};
+use crate::types::holder::Holder;
 use crate::types::key::Key;
 use crate::types::lock_id::LockId;
 use crate::types::stored_lock::StoredLock;
 use crate::types::ttl::Ttl;
-
-/// How many events may wait for a slow callback.
-const QUEUE: usize = 1024;
 
 /// A [`Backend`] around a [`Backend`] that emits a [`LockEvent`] per operation.
 ///
@@ -42,22 +37,7 @@ const QUEUE: usize = 1024;
 /// ```
 pub struct Telemetry<B> {
     inner: B,
-    callback: OnEvent,
-    include_raw: IncludeRaw,
-    /// Made with the first event.
-    queue: Mutex<Option<SyncSender<UnhashedEvent>>>,
-    dropped: Arc<AtomicU64>,
-    owner: Owner,
-}
-
-/// An event before it is hashed, which the operation's thread does not do.
-struct UnhashedEvent {
-    kind: LockEventType,
-    ok: bool,
-    reason: Option<&'static str>,
-    key: Option<Key>,
-    lock_id: Option<LockId>,
-    duration: Duration,
+    events: Arc<EventSink>,
 }
 
 impl<B: Backend> Telemetry<B> {
@@ -76,18 +56,14 @@ impl<B: Backend> Telemetry<B> {
         include_raw: IncludeRaw,
         callback: impl Fn(&LockEvent) + Send + Sync + 'static,
     ) -> Self {
-        Self::shared(inner, include_raw, Arc::new(callback))
+        let backend = inner.capabilities().backend;
+        let events = EventSink::new(Arc::new(callback), include_raw, backend);
+        Self::around(inner, events)
     }
 
-    pub(crate) fn shared(inner: B, include_raw: IncludeRaw, callback: OnEvent) -> Self {
-        Self {
-            inner,
-            callback,
-            include_raw,
-            queue: Mutex::new(None),
-            dropped: Arc::new(AtomicU64::new(0)),
-            owner: Owner::current(),
-        }
+    /// Wraps `inner`; its events go where those of its client go.
+    pub(crate) fn around(inner: B, events: Arc<EventSink>) -> Self {
+        Self { inner, events }
     }
 
     /// How many events were dropped because the callback was too slow, or no thread was to be had for it.
@@ -100,57 +76,7 @@ impl<B: Backend> Telemetry<B> {
     /// assert_eq!(store.dropped(), 0);
     /// ```
     pub fn dropped(&self) -> u64 {
-        self.dropped.load(Ordering::Relaxed)
-    }
-
-    /// Does `work` and tells of it.
-    fn observe<T>(
-        &self,
-        kind: LockEventType,
-        key: Option<&Key>,
-        lock_id: Option<&LockId>,
-        work: impl FnOnce() -> Result<T, LockError>,
-        judge: impl FnOnce(&T) -> (bool, Option<&'static str>),
-    ) -> Result<T, LockError> {
-        // In a forked child the queue's mutex may be locked for ever, and the store refuses anyway.
-        if !self.owner.is_this_process() {
-            return work();
-        }
-        let start = Instant::now();
-        let answer = work();
-        let duration = start.elapsed();
-        let (ok, reason) = answer.as_ref().map_or((false, None), judge);
-        self.emit(UnhashedEvent {
-            kind,
-            ok,
-            reason,
-            key: key.cloned(),
-            lock_id: lock_id.copied(),
-            duration,
-        });
-        answer
-    }
-
-    fn emit(&self, event: UnhashedEvent) {
-        let mut queue = self.queue.lock();
-        if queue.is_none() {
-            *queue = self.start();
-        }
-        // try_send never waits; a full queue is the callback's fault, a missing one the system's.
-        let sent = queue.as_ref().is_some_and(|q| q.try_send(event).is_ok());
-        if !sent {
-            self.dropped.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    fn start(&self) -> Option<SyncSender<UnhashedEvent>> {
-        let (sender, receiver) = sync_channel(QUEUE);
-        let (callback, include_raw) = (Arc::clone(&self.callback), self.include_raw.clone());
-        threads::spawn("syncguard-events", move || {
-            tell(&receiver, &callback, &include_raw)
-        })
-        .ok()?;
-        Some(sender)
+        self.events.dropped()
     }
 }
 
@@ -163,48 +89,11 @@ impl<B: Backend> fmt::Debug for Telemetry<B> {
     }
 }
 
-impl<B> Drop for Telemetry<B> {
-    fn drop(&mut self) {
-        // Closing the queue takes a mutex of its own, which a forked child may have inherited locked.
-        if !self.owner.is_this_process() {
-            std::mem::forget(self.queue.get_mut().take());
-        }
-    }
-}
-
-/// Ends when the last sender is gone, after the events that were queued by then.
-fn tell(events: &Receiver<UnhashedEvent>, callback: &OnEvent, include_raw: &IncludeRaw) {
-    while let Ok(raw) = events.recv() {
-        guarded(|| {
-            let mut event = LockEvent {
-                kind: raw.kind,
-                ok: raw.ok,
-                reason: raw.reason,
-                key_hash: raw.key.as_ref().map(Key::log_hash),
-                lock_id_hash: raw.lock_id.as_ref().map(LockId::log_hash),
-                key: None,
-                lock_id: None,
-                duration: raw.duration,
-            };
-            let include = match include_raw {
-                IncludeRaw::Never => false,
-                IncludeRaw::Always => true,
-                IncludeRaw::When(predicate) => predicate(&event),
-            };
-            if include {
-                event.key = raw.key.map(|k| k.as_str().to_owned());
-                event.lock_id = raw.lock_id.map(|id| id.as_str().to_owned());
-            }
-            callback(&event);
-        });
-    }
-}
-
-fn absence(why: Absence) -> (bool, Option<&'static str>) {
-    match why {
-        Absence::Expired => (false, Some("expired")),
-        Absence::NotFound => (false, Some("not-found")),
-    }
+fn absent(event: &mut UnhashedEvent, why: Absence) {
+    event.reason = Some(match why {
+        Absence::Expired => EventReason::Expired,
+        Absence::NotFound => EventReason::NotFound,
+    });
 }
 
 impl<B: Backend> Backend for Telemetry<B> {
@@ -215,27 +104,29 @@ impl<B: Backend> Backend for Telemetry<B> {
         ttl: Ttl,
         call: &Call<'_>,
     ) -> Result<AcquireOutcome, LockError> {
-        self.observe(
-            LockEventType::Acquire,
-            Some(key),
-            Some(lock_id),
+        self.events.observe(
+            || UnhashedEvent::new(LockEventType::Acquire, Some(key), Some(lock_id), None),
             || self.inner.acquire(key, lock_id, ttl, call),
-            |outcome| match outcome {
-                AcquireOutcome::Acquired(_) => (true, None),
-                AcquireOutcome::Locked(_) => (false, Some("locked")),
+            |outcome, event| match outcome {
+                AcquireOutcome::Acquired(grant) => {
+                    event.ok = true;
+                    event.fence = Some(grant.fence);
+                }
+                AcquireOutcome::Locked(holder) => {
+                    event.reason = Some(EventReason::Locked);
+                    event.holder = holder.as_ref().and_then(Holder::text).map(str::to_owned);
+                }
             },
         )
     }
 
     fn release(&self, lock_id: &LockId, call: &Call<'_>) -> Result<ReleaseOutcome, LockError> {
-        self.observe(
-            LockEventType::Release,
-            None,
-            Some(lock_id),
+        self.events.observe(
+            || UnhashedEvent::new(LockEventType::Release, None, Some(lock_id), call.subject()),
             || self.inner.release(lock_id, call),
-            |outcome| match outcome {
-                ReleaseOutcome::Released => (true, None),
-                ReleaseOutcome::Absent(why) => absence(*why),
+            |outcome, event| match outcome {
+                ReleaseOutcome::Released => event.ok = true,
+                ReleaseOutcome::Absent(why) => absent(event, *why),
             },
         )
     }
@@ -246,25 +137,21 @@ impl<B: Backend> Backend for Telemetry<B> {
         ttl: Ttl,
         call: &Call<'_>,
     ) -> Result<ExtendOutcome, LockError> {
-        self.observe(
-            LockEventType::Extend,
-            None,
-            Some(lock_id),
+        self.events.observe(
+            || UnhashedEvent::new(LockEventType::Extend, None, Some(lock_id), call.subject()),
             || self.inner.extend(lock_id, ttl, call),
-            |outcome| match outcome {
-                ExtendOutcome::Extended(_) => (true, None),
-                ExtendOutcome::Absent(why) => absence(*why),
+            |outcome, event| match outcome {
+                ExtendOutcome::Extended(_) => event.ok = true,
+                ExtendOutcome::Absent(why) => absent(event, *why),
             },
         )
     }
 
     fn is_locked(&self, key: &Key, call: &Call<'_>) -> Result<bool, LockError> {
-        self.observe(
-            LockEventType::IsLocked,
-            Some(key),
-            None,
+        self.events.observe(
+            || UnhashedEvent::new(LockEventType::IsLocked, Some(key), None, None),
             || self.inner.is_locked(key, call),
-            |_| (true, None),
+            |_, event| event.ok = true,
         )
     }
 
@@ -273,12 +160,13 @@ impl<B: Backend> Backend for Telemetry<B> {
             LookupBy::Key(key) => (Some(key), None),
             LookupBy::LockId(id) => (None, Some(id)),
         };
-        self.observe(
-            LockEventType::Lookup,
-            key,
-            lock_id,
+        self.events.observe(
+            || UnhashedEvent::new(LockEventType::Lookup, key, lock_id, None),
             || self.inner.find(by, call),
-            |found| (found.is_some(), None),
+            |found, event| {
+                event.ok = found.is_some();
+                event.holder = found.as_ref().and_then(|lock| lock.holder.clone());
+            },
         )
     }
 
@@ -290,8 +178,16 @@ impl<B: Backend> Backend for Telemetry<B> {
         self.inner.check(call)
     }
 
+    fn version(&self, call: &Call<'_>) -> Result<Option<String>, LockError> {
+        self.inner.version(call)
+    }
+
     fn setup_schema(&self, call: &Call<'_>) -> Result<(), LockError> {
         self.inner.setup_schema(call)
+    }
+
+    fn gate(&self) -> Option<&dyn GateStore> {
+        self.inner.gate()
     }
 
     fn watch(&self, key: &Key, freed: Arc<dyn Fn() + Send + Sync>) -> Option<Watch> {
@@ -300,5 +196,13 @@ impl<B: Backend> Backend for Telemetry<B> {
 
     fn purge_expired(&self, limit: u32, call: &Call<'_>) -> Result<u64, LockError> {
         self.inner.purge_expired(limit, call)
+    }
+
+    fn list(
+        &self,
+        options: &ListOptions,
+        call: &Call<'_>,
+    ) -> Result<ListPage<StoredLock>, LockError> {
+        self.inner.list(options, call)
     }
 }

@@ -1,7 +1,8 @@
 //! Looking at locks: what is stored, sanitised and raw, and removing what is dead. For people and dashboards, never a guard
-//! before a mutation: between the look and the act the lock may change hands.
+//! before a mutation: between the look and the act the lock may change hands. It uses `client`, `backend` and `types`.
 
 use crate::backend::call::Call;
+use crate::backend::list::{ListOptions, ListPage};
 use crate::backend::{Backend, Capabilities, LookupBy};
 use crate::client::Client;
 use crate::types::error::LockError;
@@ -280,6 +281,116 @@ impl Client {
     /// more time. [`Aborted`](crate::ErrorCode::Aborted) if the token of `call` was cancelled.
     pub fn owns_with(&self, lock_id: impl IntoLockId, call: &Call<'_>) -> Result<bool, LockError> {
         Ok(self.get_by_id_with(lock_id, call)?.is_some())
+    }
+
+    /// Live locks, one page per call, without raw keys. For people and dashboards, never a guard before a mutation.
+    ///
+    /// One call examines a bounded number of stored entries ([`ListOptions::examine`]), so a page can be empty although more follow:
+    /// go on until [`next`](ListPage::next) is `None`. A lock that is taken, renewed or released meanwhile can be missing or come twice.
+    ///
+    /// ```
+    /// use syncguard::ListOptions;
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
+    /// let _guard = client.lock("invoice:42")?;
+    /// let mut options = ListOptions::new().prefix("invoice:");
+    /// loop {
+    ///     let page = client.list(&options)?;
+    ///     for lock in &page.locks {
+    ///         println!("{} {}", lock.key_hash, lock.fence);
+    ///     }
+    ///     let Some(next) = page.next else { break };
+    ///     options = options.after(next);
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](crate::ErrorCode::InvalidArgument) for options that cannot be right, for a store that cannot list, and for a
+    /// cursor that is not good any more: begin the listing anew. [`ServiceUnavailable`](crate::ErrorCode::ServiceUnavailable),
+    /// [`NetworkTimeout`](crate::ErrorCode::NetworkTimeout) or [`RateLimited`](crate::ErrorCode::RateLimited) if the store cannot answer
+    /// now: try again. [`AuthFailed`](crate::ErrorCode::AuthFailed) (on Redis a listing needs the right to `SCAN`) or
+    /// [`Internal`](crate::ErrorCode::Internal) if a person has to repair it first.
+    pub fn list(&self, options: &ListOptions) -> Result<ListPage<LockInfo>, LockError> {
+        self.list_with(options, &Call::new())
+    }
+
+    /// [`list`](Self::list), with bounds.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use syncguard::{Call, ListOptions};
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
+    /// let page = client.list_with(&ListOptions::new(), &Call::new().within(Duration::from_secs(60)))?;
+    /// assert!(page.locks.is_empty());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](crate::ErrorCode::InvalidArgument) for options that cannot be right, for a store that cannot list, and for a
+    /// cursor that is not good any more: begin the listing anew. [`ServiceUnavailable`](crate::ErrorCode::ServiceUnavailable),
+    /// [`NetworkTimeout`](crate::ErrorCode::NetworkTimeout) or [`RateLimited`](crate::ErrorCode::RateLimited) if the store cannot answer
+    /// now: try again. [`AuthFailed`](crate::ErrorCode::AuthFailed) (on Redis a listing needs the right to `SCAN`) or
+    /// [`Internal`](crate::ErrorCode::Internal) if a person has to repair it first. [`Aborted`](crate::ErrorCode::Aborted) if the token of
+    /// `call` was cancelled.
+    pub fn list_with(
+        &self,
+        options: &ListOptions,
+        call: &Call<'_>,
+    ) -> Result<ListPage<LockInfo>, LockError> {
+        let page = Backend::list(self, options, call)?;
+        Ok(page.map(|lock| lock.info()))
+    }
+
+    /// [`list`](Self::list) with raw keys, lock ids and texts of holders. A program that has these can release the locks.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
+    /// let _guard = client.lock("invoice:42")?;
+    /// let page = client.list_raw(&syncguard::ListOptions::new())?;
+    /// assert_eq!(page.locks[0].key, "invoice:42");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](crate::ErrorCode::InvalidArgument) for options that cannot be right, for a store that cannot list, and for a
+    /// cursor that is not good any more: begin the listing anew. [`ServiceUnavailable`](crate::ErrorCode::ServiceUnavailable),
+    /// [`NetworkTimeout`](crate::ErrorCode::NetworkTimeout) or [`RateLimited`](crate::ErrorCode::RateLimited) if the store cannot answer
+    /// now: try again. [`AuthFailed`](crate::ErrorCode::AuthFailed) (on Redis a listing needs the right to `SCAN`) or
+    /// [`Internal`](crate::ErrorCode::Internal) if a person has to repair it first.
+    pub fn list_raw(&self, options: &ListOptions) -> Result<ListPage<LockInfoDebug>, LockError> {
+        self.list_raw_with(options, &Call::new())
+    }
+
+    /// [`list_raw`](Self::list_raw), with bounds.
+    ///
+    /// ```
+    /// use syncguard::{Call, ListOptions};
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
+    /// let page = client.list_raw_with(&ListOptions::new(), &Call::new())?;
+    /// assert!(page.next.is_none());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](crate::ErrorCode::InvalidArgument) for options that cannot be right, for a store that cannot list, and for a
+    /// cursor that is not good any more: begin the listing anew. [`ServiceUnavailable`](crate::ErrorCode::ServiceUnavailable),
+    /// [`NetworkTimeout`](crate::ErrorCode::NetworkTimeout) or [`RateLimited`](crate::ErrorCode::RateLimited) if the store cannot answer
+    /// now: try again. [`AuthFailed`](crate::ErrorCode::AuthFailed) (on Redis a listing needs the right to `SCAN`) or
+    /// [`Internal`](crate::ErrorCode::Internal) if a person has to repair it first. [`Aborted`](crate::ErrorCode::Aborted) if the token of
+    /// `call` was cancelled.
+    pub fn list_raw_with(
+        &self,
+        options: &ListOptions,
+        call: &Call<'_>,
+    ) -> Result<ListPage<LockInfoDebug>, LockError> {
+        Ok(Backend::list(self, options, call)?.map(Into::into))
     }
 
     /// Removes at most `limit` locks that expired more than two seconds ago, never a fence counter, and says how many. Redis

@@ -1,6 +1,8 @@
 //! What a user calls: the client opens a store, takes locks and looks at them. Uses every other folder.
 
+mod gate;
 pub(crate) mod inspect;
+pub(crate) mod report;
 pub(crate) mod waiter;
 
 use std::fmt;
@@ -10,7 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::backend::call::Call;
-use crate::backend::telemetry::Telemetry;
+use crate::backend::gate::GateStore;
+use crate::backend::list::{ListOptions, ListPage};
 use crate::backend::{
     AcquireOutcome, Backend, Capabilities, ExtendOutcome, LookupBy, ReleaseOutcome, Watch,
 };
@@ -22,6 +25,7 @@ use crate::runtime::cancel::{deadline_after, deadline_from};
 use crate::runtime::ending::InUse;
 use crate::stores;
 use crate::types::error::LockError;
+use crate::types::fence::FenceSource;
 use crate::types::key::{IntoKey, Key};
 use crate::types::lock_id::LockId;
 use crate::types::stored_lock::StoredLock;
@@ -67,6 +71,16 @@ pub struct Client {
 }
 
 /// What [`Client::check`] found.
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
+/// let checked = client.check()?;
+/// for warning in &checked.warnings {
+///     eprintln!("{warning}");
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Checked {
@@ -142,7 +156,7 @@ impl Client {
     }
 
     /// A client of a store of your own. Of the options only `operation_timeout`, `dispose_timeout`, `cleanup_in_is_locked` and the
-    /// hooks apply. The others are not warned of: your store may have been opened with them.
+    /// hooks apply. The others are not warned of: your store may have been opened with them. One is: `fences`, if the store counts.
     ///
     /// ```
     /// use std::time::Duration;
@@ -165,18 +179,19 @@ impl Client {
         options: &ClientOptions,
     ) -> Result<Self, LockError> {
         options.checked()?;
-        Ok(Self::build(Arc::new(backend), options))
+        let counts_unasked = options.fences == FenceSource::Clock
+            && backend.capabilities().fence_source == FenceSource::Counter;
+        let client = Self::build(Arc::new(backend), options);
+        if counts_unasked {
+            client.core.warn(
+                "fences=clock has no effect: the store was opened without it and counts. Open the store with the same options"
+                    .to_owned(),
+            );
+        }
+        Ok(client)
     }
 
     fn build(backend: Arc<dyn Backend>, options: &ClientOptions) -> Self {
-        let backend = match &options.on_event {
-            Some(hook) => Arc::new(Telemetry::shared(
-                backend,
-                options.include_raw.clone(),
-                Arc::clone(hook),
-            )),
-            None => backend,
-        };
         Self {
             core: Core::new(backend, options),
             last_cleanup: options.cleanup_in_is_locked.then(Arc::default),
@@ -244,10 +259,10 @@ impl Client {
         let at = AttemptTarget {
             core: &self.core,
             key: &key,
-            call: Call::of(options),
+            call: Call::of(options).or_held_by(checked.holder.as_ref()),
         };
         let wait = Wait::new(at, &checked)?;
-        let last = wait.last();
+        let last = wait.last(&self.core);
         let granted = wait.run(at)?;
         self.guard(key, granted, last, &checked, options)
     }
@@ -302,7 +317,7 @@ impl Client {
         let at = AttemptTarget {
             core: &self.core,
             key: &key,
-            call: Call::of(options),
+            call: Call::of(options).or_held_by(checked.holder.as_ref()),
         };
         let mut attempt = AcquireAttempt::new(at, checked.ttl)?;
         let begun = Instant::now();
@@ -310,7 +325,7 @@ impl Client {
         match attempt.attempt(at, begun, limit) {
             Ok(AcquireOutcome::Acquired(grant)) => {
                 self.core.lines.granted(&key);
-                let granted = attempt.granted(grant);
+                let granted = attempt.granted(grant, begun.elapsed());
                 self.guard(key, granted, limit, &checked, options).map(Some)
             }
             Ok(AcquireOutcome::Locked(_)) => Ok(None),
@@ -507,7 +522,13 @@ impl Client {
     /// As [`check`](Self::check); [`NetworkTimeout`](crate::ErrorCode::NetworkTimeout) also if the deadline of `call` has passed:
     /// allow more time. [`Aborted`](crate::ErrorCode::Aborted) if the token of `call` was cancelled.
     pub fn check_with(&self, call: &Call<'_>) -> Result<Checked, LockError> {
-        let warnings = self.core.backend.check(&self.bounded(call)?)?;
+        let mut warnings = self.core.backend.check(&self.bounded(call)?)?;
+        for warning in Backend::capabilities(self).warnings() {
+            // A client over a client has been told already.
+            if !warnings.contains(&warning) {
+                warnings.push(warning);
+            }
+        }
         let runtime = &self.core.runtime;
         let own = deadline_after(self.core.timeouts.operation);
         let limit = call.deadline().map_or(own, |deadline| deadline.min(own));
@@ -531,6 +552,10 @@ impl Client {
     }
 
     /// Creates what the store needs (tables and functions; nothing in Redis). Idempotent; many processes may do it at once.
+    ///
+    /// To a table of an earlier version it adds the column for what holders say of themselves. In Postgres it waits one second for
+    /// that: if the table is in use for longer, by a dump for one, the column is left out, [`check`](Self::check) warns of it, and a
+    /// later call adds it.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -567,6 +592,24 @@ impl Client {
     /// has passed: allow more time. [`Aborted`](crate::ErrorCode::Aborted) if the token of `call` was cancelled.
     pub fn setup_schema_with(&self, call: &Call<'_>) -> Result<(), LockError> {
         Backend::setup_schema(self, call)
+    }
+
+    /// How many events [`on_event`](ClientOptions::on_event) was not told of, because it was too slow or no thread was to be had for it.
+    /// Counts for this client and its clones; 0 without the hook.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let url = format!("sqlite:{}", dir.path().join("locks.db").display());
+    /// use syncguard::{Client, ClientOptions};
+    ///
+    /// let client = Client::open_with(&url, &ClientOptions::new().on_event(|event| println!("{event:?}")))?;
+    /// client.lock("nightly")?.release()?.expect_released();
+    /// assert_eq!(client.events_dropped(), 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn events_dropped(&self) -> u64 {
+        let events = self.core.events.as_ref();
+        events.map_or(0, |events| events.dropped())
     }
 
     /// Stops renewing the guards of this client and of its clones, for good, without releasing them: their leases run out
@@ -651,8 +694,16 @@ impl Backend for Client {
         Ok(self.check_with(call)?.warnings)
     }
 
+    fn version(&self, call: &Call<'_>) -> Result<Option<String>, LockError> {
+        self.core.backend.version(&self.bounded(call)?)
+    }
+
     fn setup_schema(&self, call: &Call<'_>) -> Result<(), LockError> {
         self.core.backend.setup_schema(&self.bounded(call)?)
+    }
+
+    fn gate(&self) -> Option<&dyn GateStore> {
+        self.core.backend.gate()
     }
 
     fn watch(&self, key: &Key, freed: Arc<dyn Fn() + Send + Sync>) -> Option<Watch> {
@@ -662,6 +713,14 @@ impl Backend for Client {
 
     fn purge_expired(&self, limit: u32, call: &Call<'_>) -> Result<u64, LockError> {
         self.core.backend.purge_expired(limit, &self.bounded(call)?)
+    }
+
+    fn list(
+        &self,
+        options: &ListOptions,
+        call: &Call<'_>,
+    ) -> Result<ListPage<StoredLock>, LockError> {
+        self.core.backend.list(options, &self.bounded(call)?)
     }
 }
 

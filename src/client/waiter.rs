@@ -1,4 +1,5 @@
-//! [`Waiter`]: a place in line for callers whose threads must not block. It drives the same policy as the blocking loop.
+//! [`Waiter`]: a place in line for callers whose threads must not block. It drives the same policy as the blocking loop. It uses
+//! `client`, `holding`, `waiting`, `backend`, `options`, `runtime` and `types`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -95,9 +96,10 @@ impl Waiter {
         wake: impl Fn() + Send + Sync + 'static,
     ) -> Result<Self, LockError> {
         let checked = options.checked()?;
-        let at = target(client, &key, Call::of(options));
+        let call = Call::of(options).or_held_by(checked.holder.as_ref());
+        let at = target(client, &key, call);
         let mut wait = Wait::new(at, &checked)?;
-        let ticket = wait.join(at, Arc::new(Callback(wake)));
+        let ticket = wait.join(at, callback(client, wake));
         Ok(Self::at(ticket, client, options, checked, wait))
     }
 
@@ -108,10 +110,11 @@ impl Waiter {
         wake: impl Fn() + Send + Sync + 'static,
     ) -> Result<Turn, LockError> {
         let checked = options.checked()?;
-        let at = target(client, &key, Call::of(options));
+        let call = Call::of(options).or_held_by(checked.holder.as_ref());
+        let at = target(client, &key, call);
         let mut wait = Wait::new(at, &checked)?;
-        let last = wait.last();
-        match wait.enter(at, || Arc::new(Callback(wake)))? {
+        let last = wait.last(at.core);
+        match wait.enter(at, || callback(client, wake))? {
             Entered::Granted(granted) => client
                 .guard(key, granted, last, &checked, options)
                 .map(Turn::Held),
@@ -160,8 +163,9 @@ impl Waiter {
         let Some(wait) = slot.as_mut() else {
             return WaiterStep::GiveUp(under_way());
         };
-        let left = |until: Instant| until.saturating_duration_since(Instant::now());
-        match wait.next(&self.ticket, event) {
+        let core = &self.client.core;
+        let left = |until: Instant| until.saturating_duration_since(core.clock().wait_now());
+        match wait.next(core, &self.ticket, event) {
             WaitAction::Try { until } => WaiterStep::Try {
                 within: left(until),
             },
@@ -205,15 +209,15 @@ impl Waiter {
     }
 
     fn attempt(&self, wait: &mut Wait, call: &Call<'_>) -> Result<Option<Guard>, LockError> {
-        let at = self.target(*call);
-        if let WaitAction::Try { .. } = wait.next(&self.ticket, WaiterEvent::Woken)
+        let (options, checked) = &*self.options;
+        let at = self.target(call.or_held_by(checked.holder.as_ref()));
+        if let WaitAction::Try { .. } = wait.next(at.core, &self.ticket, WaiterEvent::Woken)
             && let Some(granted) = wait.attempt(at, Some(&self.ticket))
         {
             let key = self.ticket.key().clone();
-            let (options, checked) = &*self.options;
             return self
                 .client
-                .guard(key, granted, wait.last(), checked, options)
+                .guard(key, granted, wait.last(at.core), checked, options)
                 .map(Some);
         }
         match wait.action() {
@@ -264,7 +268,7 @@ impl Drop for Waiter {
             return;
         }
         if let Some(mut wait) = self.wait.lock().take() {
-            wait.leave(self.target(Call::new()));
+            wait.abandon(self.target(Call::new()));
         }
     }
 }
@@ -288,6 +292,14 @@ fn under_way() -> LockError {
 }
 
 struct Callback<F>(F);
+
+/// What wakes the caller: its turn, or a clock that was moved by hand.
+fn callback<F: Fn() + Send + Sync + 'static>(client: &Client, wake: F) -> Arc<Callback<F>> {
+    let callback = Arc::new(Callback(wake));
+    let weak = Arc::downgrade(&callback);
+    client.core.clock().subscribe(weak);
+    callback
+}
 
 impl<F: Fn() + Send + Sync> Wake for Callback<F> {
     /// Called in the middle of another caller's release, and by threads that serve all waiters: a panic ends here.

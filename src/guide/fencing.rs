@@ -57,6 +57,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! The module [`gate`](crate::gate) has this check ready made for Postgres, SQLite, Redis and what compares and sets, and
+//! `docs/fencing.md` explains each.
+//!
 //! # What not to do
 //!
 //! - Do not rely on [`is_lost`](crate::Guard::is_lost) alone. It is right when you ask, and the process may be paused between the
@@ -66,7 +69,9 @@
 //! - Do not set the stored fence back, and do not delete the fence counters in the store. An old writer would pass.
 //! - Do not use a store that can forget a fence. [`Client::check`](crate::Client::check) warns of settings with which a crash or a
 //!   full memory loses fences, and the README says which settings keep them. No setting helps with a replica that takes over before it
-//!   has received the last writes.
+//!   has received the last writes; [`FenceSource::Clock`](crate::FenceSource::Clock) does, if all clients of the key have it.
+//! - Do not build this on a store of your own without [fencing](crate::Capabilities::supports_fencing). Its guards answer
+//!   [`Fence::NONE`](crate::Fence::NONE) each time, and every writer passes that has it. [`Client::check`](crate::Client::check) warns.
 //!
 //! # If the resource cannot compare
 //!

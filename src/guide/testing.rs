@@ -70,12 +70,15 @@
 //! | an answer that gets lost after the store has acted | [`Fault::DropReply`](crate::testkit::Fault::DropReply) |
 //! | a store that does not answer | [`Fault::Hang`](crate::testkit::Fault::Hang), and a short [`operation_timeout`](crate::ClientOptions::operation_timeout) |
 //! | an operator that deletes a lock | [`MemoryBackend::evict`](crate::testkit::MemoryBackend::evict) |
+//! | a wait that times out, or a lock that comes late | [`ManualClock::sleepers`](crate::testkit::ManualClock::sleepers), then move the clock |
+//! | a store of your own | [`testkit::contract!`](crate::testkit::contract!) |
 //! | how often your code asks | [`MemoryBackend::calls`](crate::testkit::MemoryBackend::calls) |
 //! | large fences, such as those that do not fit an `i32` | [`MemoryBackend::set_fence_counter`](crate::testkit::MemoryBackend::set_fence_counter) |
 //!
 //! # What not to do
 //!
-//! - Do not sleep until a lease is over. Move the clock.
+//! - Do not sleep until a lease or a wait is over. Move the clock.
+//! - Do not wait for a held lock on the thread that moves the clock: the wait would not end.
 //! - Do not expect a callback ([`on_lost`](crate::LockOptions::on_lost)) to have run when the clock was moved: it runs on a thread of
 //!   the library. Wait for it with a channel and a time limit.
 //! - Do not let tests that run side by side share a key in a shared store. Give each a store in memory of its own.

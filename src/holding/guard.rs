@@ -1,4 +1,5 @@
-//! [`Guard`]: a lock that is held.
+//! [`Guard`]: a lock that is held. It uses `heartbeat`, `held`, `lifecycle`, `waiting`, `backend`, `options`, `runtime` and
+//! `types`.
 
 #[cfg(all(test, not(loom), feature = "testkit"))]
 mod tests;
@@ -24,6 +25,7 @@ use crate::runtime::unwinding::on_panic;
 use crate::runtime::wake::WakeFd;
 use crate::runtime::workers::guarded;
 use crate::types::error::{ErrorCode, LockError, LossReason};
+use crate::types::event::Subject;
 use crate::types::failed_release::{FailedRelease, ReleaseOrigin};
 use crate::types::fence::Fence;
 use crate::types::key::Key;
@@ -71,6 +73,21 @@ pub struct Guard {
 }
 
 /// What ended [`Guard::wait_lost_with`].
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
+/// use std::time::Duration;
+/// use syncguard::{Call, WaitEnd};
+///
+/// let guard = client.lock("nightly")?;
+/// match guard.wait_lost_with(&Call::new().within(Duration::from_millis(1))) {
+///     WaitEnd::Lost(why) => eprintln!("stop working: {why}"),
+///     WaitEnd::TimeOver => println!("still held: go on"),
+///     _ => println!("released or cancelled"),
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use]
 #[non_exhaustive]
@@ -132,7 +149,8 @@ impl Guard {
         }
     }
 
-    /// The fencing token: larger than that of every earlier grant of this key.
+    /// The fencing token: larger than that of every earlier grant of this key. [`Fence::NONE`] over a store of your own without
+    /// [fencing](crate::Capabilities::supports_fencing).
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -189,6 +207,19 @@ impl Guard {
         self.held.life.expires_at_ms()
     }
 
+    /// How long the call that took the lock went on until the store granted it: the time in line, the sleeps and the attempts.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
+    /// let guard = client.lock("nightly")?;
+    /// println!("waited for {:?}", guard.waited());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn waited(&self) -> Duration {
+        self.held.waited
+    }
+
     /// How much longer this process may count on the lock: less than the store grants, by a margin. Zero once lost or
     /// released. No I/O.
     ///
@@ -229,8 +260,8 @@ impl Guard {
         if self.is_inherited() {
             return true;
         }
-        let (lost, report) = self.held.life.is_lost(self.held.now());
-        self.held.after_loss(report);
+        let (lost, lost_now) = self.held.life.is_lost(self.held.now());
+        self.held.after_loss(lost_now);
         lost
     }
 
@@ -423,8 +454,8 @@ impl Guard {
         let held = &self.held;
         let call = call.within(held.core.timeouts.operation);
         let _wake = held.wake_on_cancel(&call);
-        let (leave, report) = held.life.begin_extend(held.now(), ttl, &call);
-        held.after_loss(report);
+        let (leave, lost_now) = held.life.begin_extend(held.now(), ttl, &call);
+        held.after_loss(lost_now);
         match leave {
             ExtendTurn::Send(ttl, token) => {
                 match heartbeat::extend(held, ttl, &call.cancelled_by(&token)) {
@@ -515,7 +546,13 @@ impl Guard {
         let call_next = || {
             called.get_or_init(|| held.core.lines.releasing(&held.key));
         };
-        let mut call = call.within(held.core.timeouts.operation);
+        let subject = held.subject().map(|known| Subject {
+            held: Some(held.held_for()),
+            ..known
+        });
+        let mut call = call
+            .within(held.core.timeouts.operation)
+            .about(subject.as_ref());
         if held.core.lines.is_waited_for(&held.key) {
             call = call.when_ordered(&call_next);
         }
@@ -561,9 +598,11 @@ impl Guard {
 fn give_back(held: &Held, by: Instant, ttl: Ttl, refused_after: Option<Instant>) {
     let core = &held.core;
     let lock_id = held.granted.lock_id;
+    let subject = held.subject();
     let call = Call::new()
         .with_deadline(by.max(deadline_after(LAST_CHANCE)))
-        .within(core.timeouts.operation);
+        .within(core.timeouts.operation)
+        .about(subject.as_ref());
     if core.backend.release(&lock_id, &call).is_err() {
         core.undo(&held.key, lock_id, ttl, refused_after);
     } else {

@@ -1,4 +1,4 @@
-//! The thread of a guard: waits until a renewal is due, sends it, writes down what came of it.
+//! The renewals of a guard: sends one when it is due, and writes down what came of it. It uses `held` and `lifecycle`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use crate::backend::call::Call;
 use crate::backend::{Absence, ExtendOutcome};
 use crate::holding::held::Held;
 use crate::holding::lifecycle::{Effect, Extension};
-use crate::runtime::threads;
+use crate::runtime::renewals::Renewal;
 use crate::runtime::unwinding::on_panic;
 use crate::runtime::workers::guarded;
 use crate::types::error::LockError;
@@ -16,19 +16,19 @@ use crate::types::ttl::Ttl;
 /// How soon a failed renewal is tried again, at the least.
 const RETRY: Duration = Duration::from_millis(10);
 
-/// Starts the heartbeat of a guard; false if there is no thread to be had.
-pub(super) fn start(held: &Arc<Held>) -> bool {
-    let held = Arc::clone(held);
-    threads::spawn("syncguard-beat", move || {
-        if guarded(|| beat(&held)).is_none() {
-            let report = held.life.broken();
-            held.after_loss(report);
+impl Renewal for Held {
+    fn renew(self: Arc<Self>) {
+        if guarded(|| renew_while_due(&self)).is_none() {
+            let lost_now = self.life.broken();
+            self.after_loss(lost_now);
         }
-    })
-    .is_ok()
+        // What the user gave must not be dropped on a thread that other guards wait for.
+        let runtime = self.core.runtime.clone();
+        runtime.drop_elsewhere(self);
+    }
 }
 
-fn beat(held: &Arc<Held>) {
+fn renew_while_due(held: &Arc<Held>) {
     while let Some((ttl, token)) = held.life.next_renewal() {
         // Half of what is left at the most: if this one is swallowed, there is time for another on a new connection.
         let half = held.remaining() / 2;
@@ -52,11 +52,13 @@ pub(super) fn extend(
     }
     // Whatever happens in the store's code, no later extend or release may wait for this one.
     let unknown = Extension::Unknown { not_after_ms: None };
+    let subject = held.subject();
+    let call = call.about(subject.as_ref());
     let answer = on_panic(
         || {
             settle(held, sent, ttl, &unknown);
         },
-        || (*held.core.backend).extend(&held.granted.lock_id, ttl, call),
+        || (*held.core.backend).extend(&held.granted.lock_id, ttl, &call),
     );
     let how = match &answer {
         Ok(ExtendOutcome::Extended(at)) => Extension::Extended(*at),
@@ -81,10 +83,10 @@ fn settle(held: &Arc<Held>, sent: Duration, ttl: Ttl, how: &Extension) -> bool {
     let retry = now + (ttl.as_duration() / 30).max(RETRY);
     let Effect {
         held: still,
-        report,
+        lost_now,
         alarm,
     } = held.life.end_extend(now, sent, ttl, how, retry);
-    held.after_loss(report);
+    held.after_loss(lost_now);
     if let Some(at) = alarm {
         held.set_alarm(at);
     }

@@ -1,5 +1,6 @@
 //! The life of a guard: held, renewed, lost, released. All of it is decided here, under one mutex and without I/O or a clock
-//! of its own, so that `lifecycle_model.rs` can try every interleaving.
+//! of its own, so that `lifecycle_model.rs` can try every interleaving. It uses `terms`, `backend`, `options`, `runtime` and
+//! `types`.
 //!
 //! What must never happen: a lost callback that starts once a release has begun, a renewal that is sent after that, a second
 //! callback, two extends in flight, a lease believed in for longer than the store promised.
@@ -11,8 +12,10 @@ mod tests;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub(crate) use self::terms::{Effect, ExtendTurn, Extension, Lease, ReleaseTurn, Ring};
-use self::terms::{InDoubt, believed_until};
+pub(crate) use self::terms::{
+    Effect, ExtendTurn, Extension, Lease, LostCallback, ReleaseTurn, Ring,
+};
+use self::terms::{InDoubt, believed_until, renewed_after};
 use crate::backend::call::Call;
 use crate::options::lock::Pace;
 use crate::runtime::cancel::CancelToken;
@@ -22,7 +25,7 @@ use crate::types::error::LossReason;
 use crate::types::ttl::Ttl;
 
 /// How long a release waits for a lost callback that is running: the callback is the user's, and may never end.
-const CALLBACK_PATIENCE: Duration = Duration::from_secs(1);
+const CALLBACK_LIMIT: Duration = Duration::from_secs(1);
 
 /// With less than this left of a lease, a failed renewal is not repeated: its answer would come too late.
 const SHORTEST_RETRY: Duration = Duration::from_millis(2);
@@ -42,9 +45,10 @@ struct LifecycleState {
     deadline_if_applied: Option<Duration>,
     ttl: Ttl,
     pace: Pace,
+    early: u8,
     /// When the next renewal is due; none if there will be none.
     renew_at: Option<Duration>,
-    /// A renewal is due and the heartbeat has not taken it up.
+    /// A renewal is due and has not begun.
     due: bool,
     hold_until: Option<Duration>,
     expires_at_ms: i64,
@@ -53,7 +57,8 @@ struct LifecycleState {
     extending: Option<CancelToken>,
     /// What a delayed extend may still do to the lease.
     in_doubt: Option<InDoubt>,
-    report: Report,
+    /// By [`LostCallback`].
+    reports: [Report; 2],
     lost_fd: Option<Arc<WakeFd>>,
 }
 
@@ -71,11 +76,12 @@ enum Phase {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Beat {
     None,
+    /// A renewal waits for its thread.
     Starting,
     Running,
 }
 
-/// The lost callback.
+/// What became of a lost callback.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Report {
     /// There is one, and no reason to call it yet.
@@ -88,10 +94,8 @@ enum Report {
 
 impl Lifecycle {
     pub(crate) fn new(lease: Lease) -> Self {
-        let renew_at = lease
-            .pace
-            .interval(lease.ttl)
-            .map(|every| lease.sent + every);
+        let renew_at =
+            renewed_after(lease.pace, lease.early, lease.ttl).map(|after| lease.sent + after);
         Self {
             state: Mutex::new(LifecycleState {
                 phase: Phase::Held,
@@ -100,6 +104,7 @@ impl Lifecycle {
                 deadline_if_applied: None,
                 ttl: lease.ttl,
                 pace: lease.pace,
+                early: lease.early,
                 renew_at,
                 due: false,
                 hold_until: lease.max_hold.map(|d| lease.sent.saturating_add(d)),
@@ -107,11 +112,11 @@ impl Lifecycle {
                 beat: Beat::None,
                 extending: None,
                 in_doubt: None,
-                report: if lease.wants_report {
-                    Report::Wanted
-                } else {
-                    Report::Done
-                },
+                reports: lease.callbacks.map(
+                    |is_set| {
+                        if is_set { Report::Wanted } else { Report::Done }
+                    },
+                ),
                 lost_fd: None,
             }),
             changed: Condvar::new(),
@@ -130,8 +135,8 @@ impl Lifecycle {
             return Ring::Never;
         }
         if now >= state.counted_on_until() {
-            let report = self.lose_overdue(&mut state, now);
-            return Ring::Lost { report };
+            self.lose_overdue(&mut state, now);
+            return Ring::Lost;
         }
         let mut start = false;
         if state.renew_at.is_some_and(|at| now >= at) {
@@ -172,43 +177,38 @@ impl Lifecycle {
         state.alarm()
     }
 
-    /// Waits for the next renewal that is due, on the heartbeat's thread; `None` when that must end.
+    /// The renewal that is due, for the thread that was started for it; `None` if there is none.
     pub(crate) fn next_renewal(&self) -> Option<(Ttl, CancelToken)> {
         let mut state = self.state.lock();
-        state.beat = Beat::Running;
-        loop {
-            if !state.is_held() {
-                state.beat = Beat::None;
-                self.changed.notify_all();
-                return None;
-            }
-            // A manual extend in flight does the renewal's work; it takes `due` back when it succeeds.
-            if state.due && state.extending.is_none() {
-                state.due = false;
-                let token = CancelToken::new();
-                state.extending = Some(token.clone());
-                return Some((state.ttl, token));
-            }
-            self.changed.wait(&mut state);
+        // A manual extend in flight does the renewal's work; if it fails, the timer rings again at once.
+        if state.is_held() && state.due && state.extending.is_none() {
+            state.beat = Beat::Running;
+            state.due = false;
+            let token = CancelToken::new();
+            state.extending = Some(token.clone());
+            return Some((state.ttl, token));
         }
+        state.beat = Beat::None;
+        self.changed.notify_all();
+        None
     }
 
-    /// The heartbeat panicked: the lease is not renewed any more.
+    /// The heartbeat panicked: the lease is not renewed any more. Answers whether the guard was lost by that.
     pub(crate) fn broken(&self) -> bool {
         let mut state = self.state.lock();
         state.beat = Beat::None;
         state.extending = None;
         state.deadline_if_applied = None;
-        let report = if state.is_held() {
-            self.lose(&mut state, LossReason::HeartbeatFailed)
-        } else {
-            false
-        };
+        let lost_now = state.is_held();
+        if lost_now {
+            self.lose(&mut state, LossReason::HeartbeatFailed);
+        }
         self.changed.notify_all();
-        report
+        lost_now
     }
 
-    /// Waits for the turn of a manual extend, at most until `call` is over (a cancel must wake us).
+    /// Waits for the turn of a manual extend, at most until `call` is over (a cancel must wake us). Answers as well whether the
+    /// guard was lost just now.
     pub(crate) fn begin_extend(
         &self,
         now: Duration,
@@ -218,8 +218,8 @@ impl Lifecycle {
         let mut state = self.state.lock();
         loop {
             if state.is_held() && now >= state.counted_on_until() {
-                let report = self.lose_overdue(&mut state, now);
-                return (ExtendTurn::Absent, report);
+                self.lose_overdue(&mut state, now);
+                return (ExtendTurn::Absent, true);
             }
             if !state.is_held() {
                 return (ExtendTurn::Absent, false);
@@ -266,18 +266,14 @@ impl Lifecycle {
         if !state.is_held() {
             return Effect {
                 held: false,
-                report: false,
+                lost_now: false,
                 alarm: None,
             };
         }
         // A lease that ran out while the answer was on its way stays lost: the caller may have acted on that already.
         if now >= state.counted_on_until() {
-            let report = self.lose_overdue(&mut state, now);
-            return Effect {
-                held: false,
-                report,
-                alarm: None,
-            };
+            self.lose_overdue(&mut state, now);
+            return Effect::LOST;
         }
         state.deadline_if_applied = None;
         let mut held = true;
@@ -288,15 +284,12 @@ impl Lifecycle {
                 state.ttl = ttl;
                 state.expires_at_ms = *expires_at_ms;
                 state.due = false;
-                state.renew_at = state.pace.interval(lease).map(|every| sent + every);
+                state.renew_at =
+                    renewed_after(state.pace, state.early, lease).map(|after| sent + after);
             }
             Extension::Absent => {
-                let report = self.lose(&mut state, LossReason::Removed);
-                return Effect {
-                    held: false,
-                    report,
-                    alarm: None,
-                };
+                self.lose(&mut state, LossReason::Removed);
+                return Effect::LOST;
             }
             // It may have shortened the lease: believe in the shorter one of the two.
             Extension::Unknown { not_after_ms } => {
@@ -309,37 +302,39 @@ impl Lifecycle {
             Extension::Refused => held = false,
         }
         let urgent = matches!(how, Extension::Unknown { .. }) || state.renew_at.is_none();
-        if !held && urgent && state.pace != Pace::Never && !state.due {
+        if !held && state.due {
+            // The thread that was started for this renewal may have left meanwhile.
+            if state.beat == Beat::None {
+                state.due = false;
+                state.renew_at = Some(now);
+            }
+        } else if !held && urgent && state.pace != Pace::Never {
             state.retry_by(now, retry);
         }
         // A new lease may be over already, if the answer took that long.
         if now >= state.counted_on_until() {
-            let report = self.lose_overdue(&mut state, now);
-            return Effect {
-                held: false,
-                report,
-                alarm: None,
-            };
+            self.lose_overdue(&mut state, now);
+            return Effect::LOST;
         }
         Effect {
             held,
-            report: false,
+            lost_now: false,
             alarm: state.alarm(),
         }
     }
 
     /// The callback's turn has come; false if a release was faster.
-    pub(crate) fn begin_report(&self) -> bool {
+    pub(crate) fn begin_report(&self, which: LostCallback) -> bool {
         let mut state = self.state.lock();
-        if state.report == Report::Queued && state.phase == Phase::Held {
-            state.report = Report::Running(current_thread());
+        if state.reports[which as usize] == Report::Queued && state.phase == Phase::Held {
+            state.reports[which as usize] = Report::Running(current_thread());
             return true;
         }
         false
     }
 
-    pub(crate) fn end_report(&self) {
-        self.state.lock().report = Report::Done;
+    pub(crate) fn end_report(&self, which: LostCallback) {
+        self.state.lock().reports[which as usize] = Report::Done;
         self.changed.notify_all();
     }
 
@@ -357,14 +352,17 @@ impl Lifecycle {
             return ReleaseTurn::Known;
         }
         state.phase = Phase::Releasing;
-        if state.report == Report::Queued {
-            state.report = Report::Done;
+        for report in &mut state.reports {
+            if *report == Report::Queued {
+                *report = Report::Done;
+            }
         }
         if let Some(token) = &state.extending {
             token.cancel();
         }
         self.changed.notify_all();
-        while state.beat != Beat::None || state.extending.is_some() {
+        // A renewal that has not begun finds the guard released, whenever its thread comes to it.
+        while state.beat == Beat::Running || state.extending.is_some() {
             if call.is_over() {
                 state.phase = Phase::Unknown;
                 self.changed.notify_all();
@@ -373,10 +371,10 @@ impl Lifecycle {
             self.changed.wait_until(&mut state, call.deadline());
         }
         // The clock is not read for nothing: every release comes by here.
-        let mut patience = None;
-        while matches!(state.report, Report::Running(thread) if thread != current_thread()) {
+        let mut limit = None;
+        while state.runs_a_callback_elsewhere() {
             let now = Instant::now();
-            let until = *patience.get_or_insert(now + CALLBACK_PATIENCE);
+            let until = *limit.get_or_insert(now + CALLBACK_LIMIT);
             if now >= until || call.is_over() {
                 break;
             }
@@ -396,12 +394,12 @@ impl Lifecycle {
         self.changed.notify_all();
     }
 
-    /// Whether the guard is lost at `now`, and whether the callback must be queued because that was just found out.
+    /// Whether the guard is lost at `now`, and whether that was found out just now.
     pub(crate) fn is_lost(&self, now: Duration) -> (bool, bool) {
         let mut state = self.state.lock();
         if state.is_held() && now >= state.counted_on_until() {
-            let report = self.lose_overdue(&mut state, now);
-            return (true, report);
+            self.lose_overdue(&mut state, now);
+            return (true, true);
         }
         (state.lost.is_some(), false)
     }
@@ -447,7 +445,7 @@ impl Lifecycle {
     }
 
     /// The local deadline has passed.
-    fn lose_overdue(&self, state: &mut MutexGuard<'_, LifecycleState>, now: Duration) -> bool {
+    fn lose_overdue(&self, state: &mut MutexGuard<'_, LifecycleState>, now: Duration) {
         let why = if state.hold_until.is_some_and(|end| now >= end) {
             LossReason::MaxHold
         } else if state.pace == Pace::Never {
@@ -455,10 +453,11 @@ impl Lifecycle {
         } else {
             LossReason::Unconfirmed
         };
-        self.lose(state, why)
+        self.lose(state, why);
     }
 
-    fn lose(&self, state: &mut MutexGuard<'_, LifecycleState>, why: LossReason) -> bool {
+    /// The guard is lost, which it can be once. The caller queues the callbacks.
+    fn lose(&self, state: &mut MutexGuard<'_, LifecycleState>, why: LossReason) {
         state.lost = Some(why);
         if let Some(token) = &state.extending {
             token.cancel();
@@ -467,11 +466,11 @@ impl Lifecycle {
             fd.wake();
         }
         self.changed.notify_all();
-        let report = state.report == Report::Wanted;
-        if report {
-            state.report = Report::Queued;
+        for report in &mut state.reports {
+            if *report == Report::Wanted {
+                *report = Report::Queued;
+            }
         }
-        report
     }
 }
 
@@ -492,6 +491,12 @@ impl LifecycleState {
     fn counted_on_until(&self) -> Duration {
         let applied = self.deadline_if_applied.unwrap_or(self.deadline);
         self.deadline.min(applied)
+    }
+
+    fn runs_a_callback_elsewhere(&self) -> bool {
+        let elsewhere =
+            |report: &Report| matches!(report, Report::Running(t) if *t != current_thread());
+        self.reports.iter().any(elsewhere)
     }
 
     /// How long a lease for `ttl` that was just answered may be counted on. A delayed extend that the store may still apply

@@ -8,7 +8,9 @@ use loom::thread;
 use std::time::Duration;
 
 use crate::backend::call::Call;
-use crate::holding::lifecycle::{ExtendTurn, Extension, Lease, Lifecycle, ReleaseTurn, Ring};
+use crate::holding::lifecycle::{
+    ExtendTurn, Extension, Lease, Lifecycle, LostCallback, ReleaseTurn, Ring,
+};
 use crate::options::lock::Pace;
 use crate::types::ttl::Ttl;
 
@@ -20,8 +22,9 @@ struct WatchedGuard {
     /// A release was given its turn: nothing may be sent or called from here on.
     resting: AtomicBool,
     in_flight: AtomicUsize,
-    reports: AtomicUsize,
-    reporting: AtomicBool,
+    /// By [`LostCallback`].
+    reports: [AtomicUsize; 2],
+    reporting: AtomicUsize,
 }
 
 impl WatchedGuard {
@@ -30,16 +33,17 @@ impl WatchedGuard {
             sent: Duration::ZERO,
             ttl: ttl(),
             pace,
+            early: 0,
             max_hold: None,
             expires_at_ms: 0,
-            wants_report: true,
+            callbacks: [true, true],
         });
         Arc::new(Self {
             life,
             resting: AtomicBool::new(false),
             in_flight: AtomicUsize::new(0),
-            reports: AtomicUsize::new(0),
-            reporting: AtomicBool::new(false),
+            reports: [AtomicUsize::new(0), AtomicUsize::new(0)],
+            reporting: AtomicUsize::new(0),
         })
     }
 
@@ -61,28 +65,36 @@ impl WatchedGuard {
         self.in_flight.fetch_sub(1, SeqCst);
     }
 
-    fn report(&self, wanted: bool) {
-        if wanted && self.life.begin_report() {
+    fn report(&self, lost_now: bool) {
+        if lost_now {
+            LostCallback::ALL.map(|which| self.call_back(which));
+        }
+    }
+
+    fn call_back(&self, which: LostCallback) {
+        if self.life.begin_report(which) {
             assert!(
                 !self.resting.load(SeqCst),
                 "a lost callback began after the release"
             );
             assert_eq!(
-                self.reports.fetch_add(1, SeqCst),
+                self.reports[which as usize].fetch_add(1, SeqCst),
                 0,
                 "a second lost callback"
             );
-            self.reporting.store(true, SeqCst);
+            self.reporting.fetch_add(1, SeqCst);
             thread::yield_now();
-            self.reporting.store(false, SeqCst);
-            self.life.end_report();
+            self.reporting.fetch_sub(1, SeqCst);
+            self.life.end_report(which);
         }
     }
 
+    fn reported(&self) -> [usize; 2] {
+        [0, 1].map(|which: usize| self.reports[which].load(SeqCst))
+    }
+
     fn tick(&self, now: Duration) {
-        if let Ring::Lost { report } = self.life.ring(now) {
-            self.report(report);
-        }
+        self.report(self.life.ring(now) == Ring::Lost);
     }
 
     /// The heartbeat's thread, as the timer starts it.
@@ -93,7 +105,7 @@ impl WatchedGuard {
         while let Some((ttl, _)) = self.life.next_renewal() {
             self.send();
             let effect = self.life.end_extend(RENEWAL, RENEWAL, ttl, answers, TTL);
-            self.report(effect.report);
+            self.report(effect.lost_now);
         }
     }
 
@@ -101,8 +113,9 @@ impl WatchedGuard {
         match self.life.begin_release(&far()) {
             ReleaseTurn::Send => {
                 self.resting.store(true, SeqCst);
-                assert!(
-                    !self.reporting.load(SeqCst),
+                assert_eq!(
+                    self.reporting.load(SeqCst),
+                    0,
                     "a release did not wait for the callback"
                 );
                 assert_eq!(self.in_flight.load(SeqCst), 0);
@@ -137,7 +150,25 @@ fn no_callback_begins_once_a_release_has() {
         let timer = spawn(&guard, |g| g.tick(TTL));
         guard.release();
         timer.join().expect("the timer ends");
-        assert!(!guard.life.begin_report());
+        assert!(
+            !LostCallback::ALL
+                .iter()
+                .any(|w| guard.life.begin_report(*w))
+        );
+    });
+}
+
+/// Each of the two callbacks runs on a thread of its own.
+#[test]
+fn a_release_waits_for_both_callbacks_and_starts_none() {
+    loom::model(|| {
+        let guard = WatchedGuard::new(Pace::Never);
+        assert!(guard.life.is_lost(TTL).1);
+        let own = spawn(&guard, |g| g.call_back(LostCallback::Guard));
+        let client = spawn(&guard, |g| g.call_back(LostCallback::Client));
+        guard.release();
+        own.join().expect("the guard's callback ends");
+        client.join().expect("the client's callback ends");
     });
 }
 
@@ -157,12 +188,12 @@ fn a_loss_is_told_once_however_it_is_found() {
         let guard = WatchedGuard::new(Pace::Third);
         let beat = spawn(&guard, |g| g.beat(&Extension::Absent));
         let timer = spawn(&guard, |g| g.tick(TTL));
-        let (lost, report) = guard.life.is_lost(TTL);
-        guard.report(report);
+        let (lost, lost_now) = guard.life.is_lost(TTL);
+        guard.report(lost_now);
         assert!(lost);
         timer.join().expect("the timer ends");
         beat.join().expect("the heartbeat ends");
-        assert_eq!(guard.reports.load(SeqCst), 1);
+        assert_eq!(guard.reported(), [1, 1]);
     });
 }
 
@@ -185,6 +216,27 @@ fn one_extend_is_in_flight_at_a_time() {
     });
 }
 
+/// A thread that finds a manual extend in flight leaves: the renewal is made by it, by that extend, or is due once more.
+#[test]
+fn no_renewal_that_was_due_is_forgotten() {
+    loom::model(|| {
+        let guard = WatchedGuard::new(Pace::Third);
+        let beat = spawn(&guard, |g| g.beat(&Extension::Extended(1)));
+        let (turn, _) = guard.life.begin_extend(RENEWAL, ttl(), &far());
+        if let ExtendTurn::Send(ttl, _) = turn {
+            guard.send();
+            let how = Extension::Refused;
+            let _ = guard.life.end_extend(RENEWAL, RENEWAL, ttl, &how, TTL);
+        }
+        beat.join().expect("the heartbeat ends");
+        let renewed = guard.life.expires_at_ms() == 1;
+        assert!(
+            renewed || guard.life.alarm() == Some(RENEWAL),
+            "neither renewed nor due"
+        );
+    });
+}
+
 #[test]
 fn an_answer_after_the_deadline_revives_nothing() {
     loom::model(|| {
@@ -194,14 +246,14 @@ fn an_answer_after_the_deadline_revives_nothing() {
                 let how = Extension::Extended(1);
                 let effect = g.life.end_extend(TTL, RENEWAL, ttl, &how, TTL);
                 assert!(!effect.held, "the lease ended before the answer came");
-                g.report(effect.report);
+                g.report(effect.lost_now);
             }
         });
         let timer = spawn(&guard, |g| g.tick(TTL));
         extend.join().expect("the extend ends");
         assert!(guard.life.is_lost(TTL).0);
         timer.join().expect("the timer ends");
-        assert_eq!(guard.reports.load(SeqCst), 1);
+        assert_eq!(guard.reported(), [1, 1]);
     });
 }
 
@@ -235,7 +287,7 @@ fn a_heartbeat_that_cannot_start_keeps_no_release_waiting() {
 }
 
 #[test]
-fn whoever_waits_for_the_loss_is_woken() {
+fn every_wait_for_the_loss_is_woken() {
     loom::model(|| {
         let guard = WatchedGuard::new(Pace::Never);
         let waiter = spawn(&guard, |g| {

@@ -27,41 +27,23 @@ impl Descriptor {
 
     /// Makes what a wait with the limits' token needs, before anything is sent whose effect would then be unknown.
     pub(super) fn prepare(&mut self, limits: &Limits<'_>) -> Result<(), LockError> {
-        if limits.token().is_some() {
-            self.waker.fd().map_err(|e| {
-                LockError::new(
-                    ErrorCode::RateLimited,
-                    format!("no file descriptor is free for a call that can be cancelled: {e}"),
-                )
-                .with_source(e)
-            })?;
-        }
-        Ok(())
+        self.waker.prepare(limits)
     }
 
     /// Waits until the socket has one of `events` or an error to report.
     pub(crate) fn wait(&mut self, events: PollFlags, limits: &Limits<'_>) -> Result<(), LockError> {
-        let watch = self.waker.watch(limits).map_err(broken)?;
-        loop {
-            let left = limits.left()?;
-            let socket = PollFd::new(self.fd.as_fd(), events);
-            let ready = match watch.fd() {
-                None => {
-                    let mut fds = [socket];
-                    poll(&mut fds, left)?;
-                    is_ready(&fds[0])
-                }
-                Some(cancel) => {
-                    let mut fds = [socket, PollFd::new(cancel, PollFlags::POLLIN)];
-                    poll(&mut fds, left)?;
-                    watch.settle(&fds[1]);
-                    is_ready(&fds[0])
-                }
-            };
-            if ready {
-                return Ok(());
-            }
-        }
+        wait(&self.fd, &mut self.waker, events, limits)
+    }
+
+    /// The same for one of several callers that use the connection at once, each with a waker of its own.
+    #[cfg(feature = "redis")]
+    pub(super) fn wait_beside(
+        &self,
+        waker: &mut CancelWaker,
+        events: PollFlags,
+        limits: &Limits<'_>,
+    ) -> Result<(), LockError> {
+        wait(&self.fd, waker, events, limits)
     }
 
     /// Sends some of `bytes`, waiting if the socket's buffer is full.
@@ -88,8 +70,8 @@ impl Descriptor {
         io::Read::read(&mut &self.fd, into)
     }
 
-    /// Ends the connection: nothing can be sent any more.
-    #[cfg(feature = "tls")]
+    /// Ends the connection: nothing can be sent any more, and what waits on it is woken.
+    #[cfg(any(feature = "tls", feature = "redis"))]
     pub(super) fn shut(&self) {
         let _ = self.fd.shutdown(std::net::Shutdown::Both);
     }
@@ -113,13 +95,56 @@ impl Descriptor {
     }
 }
 
+/// Waits until the socket has one of `events` or an error to report.
+fn wait(
+    socket: &socket2::Socket,
+    waker: &mut CancelWaker,
+    events: PollFlags,
+    limits: &Limits<'_>,
+) -> Result<(), LockError> {
+    let watch = waker.watch(limits).map_err(broken)?;
+    loop {
+        let left = limits.left()?;
+        let socket = PollFd::new(socket.as_fd(), events);
+        let ready = match watch.fd() {
+            None => {
+                let mut fds = [socket];
+                poll(&mut fds, left)?;
+                is_ready(&fds[0])
+            }
+            Some(cancel) => {
+                let mut fds = [socket, PollFd::new(cancel, PollFlags::POLLIN)];
+                poll(&mut fds, left)?;
+                watch.settle(&fds[1]);
+                is_ready(&fds[0])
+            }
+        };
+        if ready {
+            return Ok(());
+        }
+    }
+}
+
 /// The descriptor a cancel token raises. Made when it is first needed; it lives as long as the connection.
 #[derive(Default)]
-pub(super) struct CancelWaker {
+pub(crate) struct CancelWaker {
     fd: Option<Arc<WakeFd>>,
 }
 
 impl CancelWaker {
+    pub(super) fn prepare(&mut self, limits: &Limits<'_>) -> Result<(), LockError> {
+        if limits.token().is_some() {
+            self.fd().map_err(|e| {
+                LockError::new(
+                    ErrorCode::RateLimited,
+                    format!("no file descriptor is free for a call that can be cancelled: {e}"),
+                )
+                .with_source(e)
+            })?;
+        }
+        Ok(())
+    }
+
     /// Subscribes to the limits' token, if there is one.
     pub(super) fn watch(&mut self, limits: &Limits<'_>) -> io::Result<CancelWatch<'_>> {
         let Some(token) = limits.token() else {

@@ -1,4 +1,4 @@
-//! A connection with a deadline, plain or under TLS. It knows no protocol, and uses `descriptor`, `connect`, `resolver` and `tls`.
+//! A connection with a deadline, plain or under TLS. It knows no protocol, and uses `descriptor`, `dialer` and `tls`.
 //!
 //! The descriptor never blocks; every wait is a `ppoll` bounded by the call's [`Limits`], beside the descriptor that the cancel
 //! token raises. A signal interrupts nothing, and a peer that went away raises none.
@@ -6,9 +6,8 @@
 use nix::poll::PollFlags;
 
 use crate::backend::limits::Limits;
-use crate::net::connect;
 use crate::net::descriptor::{Descriptor, broken, hung_up, is_not_yet};
-use crate::net::resolver;
+use crate::net::dialer::Dialer;
 #[cfg(feature = "tls")]
 use crate::net::tls::{Tls, TlsSession};
 use crate::net::uri::Endpoint;
@@ -18,9 +17,9 @@ use crate::types::error::LockError;
 pub(crate) struct Socket {
     pub(super) descriptor: Descriptor,
     /// The endpoint, for messages.
-    server: Box<str>,
+    pub(super) server: Box<str>,
     #[cfg(feature = "tls")]
-    session: Option<Box<TlsSession>>,
+    pub(super) session: Option<Box<TlsSession>>,
 }
 
 impl Socket {
@@ -29,16 +28,15 @@ impl Socket {
     /// # Errors
     /// `ServiceUnavailable` if the server cannot be reached, `NetworkTimeout` or `Aborted` by the limits, `RateLimited`
     /// without a free descriptor, `AuthFailed` without the right to a unix socket, `InvalidArgument` for a path that cannot
-    /// be one. Nothing was sent in any case.
-    pub(crate) fn connect(endpoint: &Endpoint, limits: &Limits<'_>) -> Result<Self, LockError> {
+    /// be one, and for what a user's function gave and is no connection. Nothing was sent in any case.
+    pub(crate) fn connect(
+        endpoint: &Endpoint,
+        dialer: &Dialer,
+        limits: &Limits<'_>,
+    ) -> Result<Self, LockError> {
         let server = endpoint.to_string().into_boxed_str();
         let limits = &limits.connecting_to(&server);
-        let descriptor = match endpoint {
-            Endpoint::Tcp { host, port } => {
-                connect::any(&resolver::addresses(host, *port, limits)?, limits)
-            }
-            Endpoint::Unix(path) => connect::unix(path, limits),
-        };
+        let descriptor = dialer.connect(endpoint, limits);
         Ok(Self {
             descriptor: descriptor.map_err(LockError::nothing_applied)?,
             server,
@@ -119,6 +117,12 @@ impl Socket {
                 Err(e) => return Err(broken(e)),
             }
         }
+    }
+
+    /// Ends the connection before it is dropped.
+    #[cfg(feature = "redis")]
+    pub(crate) fn shut(&self) {
+        self.descriptor.shut();
     }
 
     /// Where it leads, for messages.

@@ -14,6 +14,7 @@ use super::proxy::{Address, Mode, Proxy};
 use crate::backend::call::Call;
 use crate::backend::limits::Limits;
 use crate::net::connect;
+use crate::net::dialer::Dialer;
 use crate::net::socket::Socket;
 use crate::net::uri::Endpoint;
 use crate::runtime::cancel::CancelToken;
@@ -57,7 +58,8 @@ fn tcp(address: SocketAddr) -> Endpoint {
 /// A connection and its other end.
 fn pair() -> (Socket, TcpStream) {
     let (listener, address) = listener();
-    let socket = Socket::connect(&tcp(address), &within(AMPLE)).expect("connected");
+    let socket =
+        Socket::connect(&tcp(address), &Dialer::default(), &within(AMPLE)).expect("connected");
     (socket, listener.accept().expect("a client").0)
 }
 
@@ -168,7 +170,8 @@ fn a_request_is_answered() {
         host: "localhost".to_owned(),
         port: echo().port(),
     };
-    let mut socket = Socket::connect(&endpoint, &within(AMPLE)).expect("connected");
+    let mut socket =
+        Socket::connect(&endpoint, &Dialer::default(), &within(AMPLE)).expect("connected");
     assert!(socket.is_quiet() && socket.channel_binding().is_none());
     exchange(&mut socket, b"ping", &within(AMPLE)).expect("answered");
     let token = CancelToken::new();
@@ -181,13 +184,17 @@ fn a_unix_socket_is_like_any_other() {
     let dir = directory();
     let path = dir.path().join("s");
     let proxy = Proxy::unix(&path, Address::Tcp(echo()));
-    let mut socket =
-        Socket::connect(&Endpoint::Unix(path.clone()), &within(AMPLE)).expect("connected");
+    let mut socket = Socket::connect(
+        &Endpoint::Unix(path.clone()),
+        &Dialer::default(),
+        &within(AMPLE),
+    )
+    .expect("connected");
     exchange(&mut socket, b"ping", &within(AMPLE)).expect("answered");
     assert_eq!(proxy.counts().round_trips, 1);
     drop(proxy);
     let code = |path: PathBuf| {
-        let error = Socket::connect(&Endpoint::Unix(path), &within(AMPLE))
+        let error = Socket::connect(&Endpoint::Unix(path), &Dialer::default(), &within(AMPLE))
             .err()
             .expect("no peer");
         assert!(!error.may_have_applied());
@@ -208,7 +215,7 @@ fn a_unix_socket_is_like_any_other() {
 fn a_refusal_comes_at_once() {
     let (address, _kept) = refusing();
     let begun = Instant::now();
-    let error = Socket::connect(&tcp(address), &within(AMPLE))
+    let error = Socket::connect(&tcp(address), &Dialer::default(), &within(AMPLE))
         .err()
         .expect("refused");
     assert_eq!(error.code(), ErrorCode::ServiceUnavailable);
@@ -219,9 +226,9 @@ fn a_refusal_comes_at_once() {
 #[test]
 fn what_never_accepts_ends_by_the_deadline() {
     let (address, _full) = blackhole();
-    let error = overdue(|limits| Socket::connect(&tcp(address), limits));
+    let error = overdue(|limits| Socket::connect(&tcp(address), &Dialer::default(), limits));
     assert!(!error.may_have_applied());
-    let error = cancelled(|limits| Socket::connect(&tcp(address), limits));
+    let error = cancelled(|limits| Socket::connect(&tcp(address), &Dialer::default(), limits));
     assert!(!error.may_have_applied());
 }
 
@@ -230,9 +237,17 @@ fn a_full_unix_queue_is_waited_for() {
     let dir = directory();
     let endpoint = Endpoint::Unix(dir.path().join("s"));
     let full = full_unix(&dir.path().join("s"));
-    assert!(!overdue(|limits| Socket::connect(&endpoint, limits)).may_have_applied());
-    assert!(!cancelled(|limits| Socket::connect(&endpoint, limits)).may_have_applied());
-    let waiting = thread::spawn(move || Socket::connect(&endpoint, &within(AMPLE)).map(drop));
+    assert!(
+        !overdue(|limits| Socket::connect(&endpoint, &Dialer::default(), limits))
+            .may_have_applied()
+    );
+    assert!(
+        !cancelled(|limits| Socket::connect(&endpoint, &Dialer::default(), limits))
+            .may_have_applied()
+    );
+    let waiting = thread::spawn(move || {
+        Socket::connect(&endpoint, &Dialer::default(), &within(AMPLE)).map(drop)
+    });
     for _ in 1..full.len() {
         full[0].accept().expect("one of the queue");
     }
@@ -294,7 +309,7 @@ fn a_trickle_ends_by_the_deadline() {
     };
     proxy.set(Mode::Trickle(Duration::from_millis(10)));
     overdue(|limits| {
-        let mut socket = Socket::connect(&endpoint, limits)?;
+        let mut socket = Socket::connect(&endpoint, &Dialer::default(), limits)?;
         exchange(&mut socket, &[7; 10_000], limits)
     });
 }
@@ -331,7 +346,7 @@ fn a_cancel_ends_a_call_in_flight() {
 }
 
 #[test]
-fn a_wake_up_that_came_late_cancels_nobody_else() {
+fn a_wake_up_that_came_late_cancels_no_other_call() {
     let (mut socket, _peer) = pair();
     cancelled(|limits| socket.read(&mut [0; 8], limits));
     for _ in 0..3 {
@@ -370,7 +385,8 @@ fn a_storm_of_signals_fails_no_call() {
     let token = CancelToken::new();
     let mut calls = 0;
     while sent.load(Ordering::Relaxed) < 2_000 {
-        let mut socket = Socket::connect(&tcp(address), &cancellable(&token)).expect("connected");
+        let mut socket = Socket::connect(&tcp(address), &Dialer::default(), &cancellable(&token))
+            .expect("connected");
         for _ in 0..10 {
             exchange(&mut socket, b"ping", &cancellable(&token)).expect("answered");
             exchange(&mut socket, b"ping", &within(AMPLE)).expect("answered");
@@ -411,7 +427,8 @@ fn a_peer_that_went_away_raises_no_signal() {
     let dir = directory();
     let path = dir.path().join("s");
     let listener = UnixListener::bind(&path).expect("bound");
-    let unix = Socket::connect(&Endpoint::Unix(path), &within(AMPLE)).expect("connected");
+    let unix = Socket::connect(&Endpoint::Unix(path), &Dialer::default(), &within(AMPLE))
+        .expect("connected");
     drop(listener.accept().expect("a client"));
     let (tcp, mut peer) = pair();
     // Unread bytes turn its close into a reset.
@@ -442,7 +459,8 @@ fn the_proxy_loses_holds_and_cuts() {
         host: "127.0.0.1".to_owned(),
         port: proxy.port(),
     };
-    let connect = || Socket::connect(&endpoint, &within(AMPLE)).expect("connected");
+    let connect =
+        || Socket::connect(&endpoint, &Dialer::default(), &within(AMPLE)).expect("connected");
     let mut socket = connect();
     exchange(&mut socket, b"1", &within(AMPLE)).expect("answered");
     exchange(&mut socket, b"2", &within(AMPLE)).expect("answered");

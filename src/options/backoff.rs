@@ -1,4 +1,4 @@
-//! Pure arithmetic: attempt, jitter and time left give the delay before the next attempt.
+//! Pure arithmetic: attempt, jitter and time left give the delay before the next attempt. It uses `retry` alone.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! The callbacks that a user sets: their types, and how each is called, on a thread of the library's workers.
+//! The callbacks that a user sets: their types, and how each is called, on a thread of the library's workers. It uses `runtime` and
+//! `types`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,9 +13,12 @@ use crate::runtime::workers::{Workers, guarded};
 use crate::types::error::LockError;
 use crate::types::event::LockEvent;
 use crate::types::failed_release::FailedRelease;
+use crate::types::lost_lock::LostLock;
 
 /// What a lost guard's callback is told.
 pub(crate) type OnLost = Arc<dyn Fn(&LockError) + Send + Sync>;
+/// What the loss of any guard of a client is told to.
+pub(crate) type OnClientLost = Arc<dyn Fn(&LostLock) + Send + Sync>;
 /// What a failed release in `Drop` is told to.
 pub(crate) type OnReleaseError = Arc<dyn Fn(&FailedRelease) + Send + Sync>;
 
@@ -23,7 +27,16 @@ pub(crate) type OnWarning = Arc<dyn Fn(&str) + Send + Sync>;
 /// What an event is told to.
 pub(crate) type OnEvent = Arc<dyn Fn(&LockEvent) + Send + Sync>;
 
-/// Whether events carry raw keys and lock ids.
+/// Whether events carry raw keys, lock ids and texts of holders.
+///
+/// ```
+/// use std::sync::Arc;
+/// use syncguard::{ClientOptions, IncludeRaw};
+///
+/// // The keys of the operations that failed, to find out which they are.
+/// let options = ClientOptions::new().events_include_raw(IncludeRaw::When(Arc::new(|event| !event.ok)));
+/// # drop(options);
+/// ```
 #[derive(Clone, Default)]
 #[non_exhaustive]
 pub enum IncludeRaw {
@@ -59,16 +72,19 @@ fn tell_stderr(what: fmt::Arguments<'_>) {
 pub(crate) struct Hooks {
     on_warning: Option<OnWarning>,
     on_release_error: Option<OnReleaseError>,
+    pub(crate) on_lost: Option<OnClientLost>,
 }
 
 impl Hooks {
     pub(crate) fn new(
         on_warning: Option<OnWarning>,
         on_release_error: Option<OnReleaseError>,
+        on_lost: Option<OnClientLost>,
     ) -> Self {
         Self {
             on_warning,
             on_release_error,
+            on_lost,
         }
     }
 
@@ -109,7 +125,7 @@ impl Hooks {
                 done.wake();
             }),
         );
-        bell.sleep_until(limit);
+        bell.sleep_until(Some(limit));
         messages.len() - count.load(Ordering::Acquire)
     }
 }

@@ -1,4 +1,5 @@
-//! [`LockOptions`]: how to wait for a lock and how to hold it. Checked once, when the call begins.
+//! [`LockOptions`]: how to wait for a lock and how to hold it. Checked once, when the call begins. It uses `hooks`, `retry`,
+//! `runtime` and `types`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use crate::options::retry::{Backoff, DEFAULT_MAX_RETRIES, DEFAULT_RETRY_DELAY, J
 use crate::runtime::cancel::CancelToken;
 use crate::types::error::LockError;
 use crate::types::failed_release::FailedRelease;
+use crate::types::holder_text::HolderText;
 use crate::types::random::random_bits;
 use crate::types::ttl::Ttl;
 
@@ -47,6 +49,7 @@ pub struct LockOptions {
     deadline: Option<Instant>,
     on_lost: Option<OnLost>,
     on_release_error: Option<OnReleaseError>,
+    holder: Option<Arc<str>>,
 }
 
 impl LockOptions {
@@ -293,6 +296,23 @@ impl LockOptions {
         self
     }
 
+    /// What is stored beside the lock of its holder, for people that look at it: at most 200 bytes of printable UTF-8. Default
+    /// `host/pid/program`; an empty text stores nothing.
+    ///
+    /// [`get_by_key_raw`](crate::Client::get_by_key_raw), [`Holder::text`](crate::Holder::text) and the command `syncguard` show it.
+    /// It proves nothing. It is raw data, and no error message and no `Debug` has it.
+    ///
+    /// ```
+    /// use syncguard::LockOptions;
+    ///
+    /// let options = LockOptions::new().holder("build-7/nightly");
+    /// # drop(options);
+    /// ```
+    pub fn holder(mut self, text: impl Into<Arc<str>>) -> Self {
+        self.holder = Some(text.into());
+        self
+    }
+
     /// The delay before the attempt after `attempt` (counted from 1) with `remaining` of the wait left; `None` to give up.
     /// For callers that wait by themselves between single attempts.
     ///
@@ -350,7 +370,9 @@ impl LockOptions {
                 "dispose_timeout is zero: no drop could release the lock",
             ));
         }
+        let holder = self.holder.clone().map(HolderText::new).transpose()?;
         Ok(CheckedLockOptions {
+            holder,
             ttl,
             pace,
             acquire_timeout: self.acquire_timeout.unwrap_or(DEFAULT_ACQUIRE_TIMEOUT),
@@ -419,6 +441,7 @@ enum RetryLimit {
 /// Options that were checked.
 #[derive(Clone, Debug)]
 pub(crate) struct CheckedLockOptions {
+    pub(crate) holder: Option<HolderText>,
     pub(crate) ttl: Ttl,
     pub(crate) pace: Pace,
     pub(crate) acquire_timeout: Duration,

@@ -2,6 +2,7 @@
 
 mod backoff;
 pub(crate) mod client;
+pub(crate) mod connections;
 pub(crate) mod hooks;
 pub(crate) mod lock;
 pub(crate) mod retry;

@@ -1,4 +1,4 @@
-//! When to try again: how often, and after which delay.
+//! When to try again: how often, and after which delay. It uses nothing else of the crate.
 
 use std::time::Duration;
 
@@ -8,6 +8,14 @@ pub const DEFAULT_MAX_RETRIES: u32 = 10;
 pub const DEFAULT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// How the delay between attempts grows.
+///
+/// ```
+/// use std::time::Duration;
+/// use syncguard::{Backoff, LockOptions};
+///
+/// let options = LockOptions::new().backoff(Backoff::Fixed).retry_delay(Duration::from_millis(20));
+/// # drop(options);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Backoff {
@@ -19,6 +27,13 @@ pub enum Backoff {
 }
 
 /// How the delay between attempts is blurred, so that waiters do not come back together.
+///
+/// ```
+/// use syncguard::{Jitter, LockOptions};
+///
+/// let options = LockOptions::new().jitter(Jitter::Full);
+/// # drop(options);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Jitter {

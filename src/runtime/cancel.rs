@@ -1,4 +1,5 @@
-//! [`CancelToken`]: a flag that stays set and wakes all that wait for it. Every sleep of the crate is in here.
+//! [`CancelToken`]: a flag that stays set and wakes all that wait for it. Every sleep of the crate is in here. It uses `process`,
+//! `sync` and `wake`.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -242,10 +243,11 @@ pub(crate) struct Bell {
 }
 
 impl Bell {
-    pub(crate) fn sleep_until(&self, deadline: Instant) {
+    /// Sleeps until `deadline` or until woken; `None` sleeps until woken.
+    pub(crate) fn sleep_until(&self, deadline: Option<Instant>) {
         let mut rung = self.rung.lock();
-        while !*rung && Instant::now() < deadline {
-            self.changed.wait_until(&mut rung, Some(deadline));
+        while !*rung && deadline.is_none_or(|d| Instant::now() < d) {
+            self.changed.wait_until(&mut rung, deadline);
         }
         *rung = false;
     }

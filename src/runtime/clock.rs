@@ -1,21 +1,46 @@
-//! The clocks: one that runs during suspend, which leases are counted on, and the wall clock, which is only shown.
+//! The clocks: one that runs during suspend, which leases are counted on, and the wall clock, which is only shown. It uses `cancel`
+//! and `wake`.
 
 use std::fmt;
-use std::sync::Weak;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use crate::runtime::cancel::Bell;
 use crate::runtime::wake::Wake;
 
-/// What leases are counted on. Tests replace it.
+/// What leases and waits for locks are counted on. Tests replace it.
+///
+/// Leases run during suspend, waits do not: on the system's clocks they are different times. Calls of a store are always bounded
+/// in real time, so a clock that is not real says how its times and those of a call relate.
 pub(crate) trait Clock: Send + Sync + fmt::Debug {
     /// The time since some fixed point. It never steps and goes on while the machine is suspended.
     fn now(&self) -> Duration;
 
     /// How long a thread that waits for `until` may sleep before it looks again; `None` if only being woken helps.
-    fn patience(&self, until: Duration) -> Option<Duration>;
+    fn looks_again_in(&self, until: Duration) -> Option<Duration>;
 
     /// Wakes `sleeper` whenever the clock was moved by hand.
     fn subscribe(&self, sleeper: Weak<dyn Wake>);
+
+    /// The time as waits count it.
+    fn wait_now(&self) -> Instant {
+        Instant::now()
+    }
+
+    /// A time of waits, as the real time that is as far away.
+    fn to_real(&self, wait_time: Instant) -> Instant {
+        wait_time
+    }
+
+    /// A real time, as the time of waits that is as far away.
+    fn to_wait(&self, real_time: Instant) -> Instant {
+        real_time
+    }
+
+    /// Sleeps on `bell` until it is woken, or until this time of waits.
+    fn sleep(&self, bell: &Arc<Bell>, until: Instant) {
+        bell.sleep_until(Some(until));
+    }
 }
 
 /// A thread's sleep does not run during suspend while leases do: a sleeper looks again at least this often, so that after a
@@ -31,11 +56,11 @@ impl Clock for BootClock {
         boot_time()
     }
 
-    fn patience(&self, until: Duration) -> Option<Duration> {
+    fn looks_again_in(&self, until: Duration) -> Option<Duration> {
         Some(until.saturating_sub(boot_time()).min(LOOK_AGAIN))
     }
 
-    fn subscribe(&self, _who: Weak<dyn Wake>) {}
+    fn subscribe(&self, _sleeper: Weak<dyn Wake>) {}
 }
 
 /// Time since boot, suspend included. macOS counts suspend in its monotonic clock already.

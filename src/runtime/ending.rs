@@ -1,5 +1,5 @@
 //! Ends the library's threads when the last client, guard and undo are gone, so that a program which has freed everything has
-//! nothing of ours left that runs.
+//! nothing of ours left that runs. It uses `cancel`, `process` and `sync`.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ use crate::runtime::process::{Owner, PerProcess};
 use crate::runtime::sync::{Condvar, Mutex};
 
 /// How long the last one to go waits for threads that were told to end: one of them may be in the user's code.
-const PATIENCE: Duration = Duration::from_secs(1);
+const THREADS_END_WITHIN: Duration = Duration::from_secs(1);
 /// How soon it is looked again whether a thread that has done its work has left the process.
 const LOOK: Duration = Duration::from_micros(50);
 
@@ -48,7 +48,6 @@ struct Thread {
 enum ThreadState {
     Running,
     /// In a call that nothing can end.
-    #[cfg(any(feature = "redis", feature = "postgres"))]
     Stuck,
     /// It has done its work; the number the system knows it by.
     Ended(Option<i32>),
@@ -64,7 +63,7 @@ fn process() -> &'static Process {
 }
 
 /// Held by everything that needs the library's threads. Dropping the last one of a process ends them and waits, within
-/// [`PATIENCE`], until they are gone.
+/// [`THREADS_END_WITHIN`], until they are gone.
 pub(crate) struct InUse {
     owner: Owner,
     process: &'static Process,
@@ -105,7 +104,7 @@ impl Drop for InUse {
             if OURS.get() {
                 process.threads.lock().leave_alone();
             } else {
-                process.wait_for_threads(deadline_after(PATIENCE));
+                process.wait_for_threads(deadline_after(THREADS_END_WITHIN));
             }
         }
     }
@@ -156,7 +155,6 @@ impl Threads {
 }
 
 /// Runs what nothing can end, on a thread of the library's: the last one to go does not wait for it.
-#[cfg(any(feature = "redis", feature = "postgres"))]
 pub(crate) fn stuck<R>(work: impl FnOnce() -> R) -> R {
     let process = process();
     process.note(ThreadState::Stuck);

@@ -4,6 +4,7 @@ pub(crate) mod cancel;
 pub(crate) mod clock;
 pub(crate) mod ending;
 pub(crate) mod process;
+pub(crate) mod renewals;
 pub(crate) mod sync;
 pub(crate) mod threads;
 pub(crate) mod timer;

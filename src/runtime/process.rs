@@ -1,9 +1,10 @@
-//! Which process this is, and what belongs to one process and must not be shared with a forked child.
+//! Which process this is, and what belongs to one process and must not be shared with a forked child. It uses `types` alone.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::types::error::LockError;
+use crate::types::holder_text::HolderText;
 
 /// The process that made something. Every check for a fork goes through this type.
 ///
@@ -82,6 +83,29 @@ impl Mark {
             proof: imp::Proof::new(),
         }
     }
+}
+
+/// The text of this process, made once.
+static HOLDER: PerProcess<HolderText> = PerProcess::new();
+
+/// What this process says of itself beside its locks: `host/pid/program`.
+pub(crate) fn holder_text() -> &'static HolderText {
+    HOLDER.get(|| {
+        let host = nix::unistd::gethostname().unwrap_or_default();
+        // The name that it was started by says more than the file: one file may have many names.
+        let program = std::env::args_os()
+            .next()
+            .or_else(|| std::env::current_exe().ok().map(Into::into))
+            .unwrap_or_default();
+        let program = std::path::Path::new(&program);
+        let name = program.file_name().unwrap_or_default();
+        HolderText::lossy(&format!(
+            "{}/{}/{}",
+            host.to_string_lossy(),
+            std::process::id(),
+            name.to_string_lossy()
+        ))
+    })
 }
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -238,18 +262,19 @@ mod tests {
     #[test]
     fn no_process_waits_for_another_one() {
         static VALUES: PerProcess<u32> = PerProcess::new();
-        let (begun, made) = (mpsc::channel(), mpsc::channel::<()>());
+        let (begin, begun) = mpsc::channel();
+        let (make, made) = mpsc::channel::<()>();
         let first = std::thread::spawn(move || {
             *VALUES.get_as(1, || {
-                begun.0.send(()).expect("a listener");
-                made.1.recv().expect("its end");
+                begin.send(()).expect("a listener");
+                made.recv().expect("its end");
                 10
             })
         });
-        begun.1.recv().expect("it began");
+        begun.recv().expect("it began");
         // As a child forked just now.
         assert_eq!(VALUES.get_as(2, || 20), &20);
-        made.0.send(()).expect("a listener");
+        make.send(()).expect("a listener");
         assert_eq!(first.join().expect("no panic"), 10);
         for number in 1..100 {
             assert_eq!(VALUES.get_as(number, || number * 10), &(number * 10));

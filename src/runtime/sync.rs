@@ -1,4 +1,4 @@
-//! The crate's mutex and condvar.
+//! The crate's mutex and condvar. It uses nothing else of the crate.
 //!
 //! `std`'s, in the shape of `parking_lot`'s: no poisoning (a panic under one of our locks leaves plain data, and a lock
 //! library must go on releasing), guards passed to `wait` by reference. `parking_lot` itself keeps one table of waiting

@@ -1,4 +1,4 @@
-//! Starting the library's own threads.
+//! Starting the library's own threads. It uses `ending` alone.
 
 use std::cell::Cell;
 use std::io;

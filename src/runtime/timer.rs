@@ -1,4 +1,5 @@
-//! One thread that does no I/O and runs no user code: it rings alarms when they are due.
+//! One thread that does no I/O and runs no user code: it rings alarms when they are due. It uses `clock`, `process`, `sync`,
+//! `threads`, `wake` and `types`.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -112,6 +113,10 @@ impl Timer {
         self.shared.clock.now()
     }
 
+    pub(crate) fn clock(&self) -> &dyn Clock {
+        &*self.shared.clock
+    }
+
     /// Has `alarm` rung at `at`.
     ///
     /// # Errors
@@ -221,10 +226,10 @@ impl TimerShared {
                     state = self.state.lock();
                 }
                 Some(at) => {
-                    let patience = self.clock.patience(at);
-                    state.looks_at = Some(patience.map_or(at, |p| now + p));
+                    let pause = self.clock.looks_again_in(at);
+                    state.looks_at = Some(pause.map_or(at, |p| now + p));
                     self.changed
-                        .wait_until(&mut state, patience.map(|p| Instant::now() + p));
+                        .wait_until(&mut state, pause.map(|p| Instant::now() + p));
                 }
                 None if state.may_end => {
                     // Also the memory of its tables: nothing of this is needed any more.
@@ -269,11 +274,14 @@ mod tests {
     use crate::runtime::clock::{BootClock, boot_time};
     use std::sync::{Weak, mpsc};
 
-    struct SendOnRing(mpsc::Sender<u32>, u32);
+    struct SendOnRing {
+        to: mpsc::Sender<u32>,
+        number: u32,
+    }
 
     impl Alarm for SendOnRing {
         fn ring(self: Arc<Self>, _now: Duration) -> Option<Duration> {
-            let _ = self.0.send(self.1);
+            let _ = self.to.send(self.number);
             None
         }
 
@@ -286,7 +294,12 @@ mod tests {
         let (tx, rx) = mpsc::channel();
         let now = timer.now();
         let at = |ms| now + Duration::from_millis(ms);
-        let bell = |n| Arc::new(SendOnRing(tx.clone(), n));
+        let bell = |n| {
+            Arc::new(SendOnRing {
+                to: tx.clone(),
+                number: n,
+            })
+        };
         timer.set(at(60), bell(3)).expect("a timer");
         let cleared = timer.set(at(40), bell(2)).expect("a timer");
         timer.set(at(20), bell(1)).expect("a timer");
@@ -307,12 +320,12 @@ mod tests {
             boot_time()
         }
 
-        fn patience(&self, until: Duration) -> Option<Duration> {
+        fn looks_again_in(&self, until: Duration) -> Option<Duration> {
             let left = until.saturating_sub(boot_time());
             (left < Duration::from_secs(60)).then_some(left)
         }
 
-        fn subscribe(&self, _who: Weak<dyn Wake>) {}
+        fn subscribe(&self, _sleeper: Weak<dyn Wake>) {}
     }
 
     /// Waits until the thread sleeps: it gives the mutex back only then.
@@ -328,7 +341,12 @@ mod tests {
     fn a_thread_that_sleeps_is_woken_for_an_earlier_alarm() {
         let timer = Timer::new(Arc::new(NeverLooks));
         let (tx, rx) = mpsc::channel();
-        let bell = |n| Arc::new(SendOnRing(tx.clone(), n));
+        let bell = |n| {
+            Arc::new(SendOnRing {
+                to: tx.clone(),
+                number: n,
+            })
+        };
         let hour = || timer.now() + Duration::from_secs(3600);
         let wait = Duration::from_secs(20);
         let late = timer.set(hour(), bell(9)).expect("a timer");
@@ -352,14 +370,17 @@ mod tests {
         let late = timer
             .set(
                 timer.now() + Duration::from_secs(3600),
-                Arc::new(SendOnRing(tx.clone(), 9)),
+                Arc::new(SendOnRing {
+                    to: tx.clone(),
+                    number: 9,
+                }),
             )
             .expect("a timer");
         timer.clear(late);
         timer
             .set(
                 timer.now() + Duration::from_millis(5),
-                Arc::new(SendOnRing(tx, 1)),
+                Arc::new(SendOnRing { to: tx, number: 1 }),
             )
             .expect("a timer");
         assert_eq!(rx.recv_timeout(Duration::from_secs(20)), Ok(1));

@@ -1,4 +1,5 @@
-//! What must happen if foreign code panics in the middle of a step. The panic goes on afterwards.
+//! What must happen if foreign code panics in the middle of a step. The panic goes on afterwards. It uses nothing else of the
+//! crate.
 
 /// Runs `step`, and `clean_up` only if `step` panics.
 pub(crate) fn on_panic<R>(clean_up: impl FnOnce(), step: impl FnOnce() -> R) -> R {

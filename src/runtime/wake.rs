@@ -1,4 +1,4 @@
-//! Waking a thread that waits: the trait, and a descriptor that becomes readable.
+//! Waking a thread that waits: the trait, and a descriptor that becomes readable. It uses nothing else of the crate.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};

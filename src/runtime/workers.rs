@@ -1,4 +1,5 @@
-//! The threads that user code runs on. A panic of user code is caught here: this is the crate's only `catch_unwind`.
+//! The threads that user code runs on. A panic of user code is caught here: this is the crate's only `catch_unwind`. It uses
+//! `sync`, `threads` and `timer`.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -127,7 +128,7 @@ mod tests {
     use std::sync::mpsc;
 
     #[test]
-    fn a_job_that_hangs_or_panics_keeps_nobody_waiting() {
+    fn a_job_that_hangs_or_panics_delays_no_other() {
         let (workers, timer) = (Workers::new(), Timer::new(Arc::new(BootClock)));
         let (hold, held) = mpsc::channel::<()>();
         workers.run(&timer, Box::new(move || held.recv().unwrap_or_default()));

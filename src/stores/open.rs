@@ -1,4 +1,5 @@
-//! From a URL to the store that it names.
+//! From a URL to the store that it names. It uses `postgres`, `redis`, `sqlite`, `unused_options`, `backend`, `options` and
+//! `types`.
 
 use std::sync::Arc;
 
@@ -32,6 +33,7 @@ pub(crate) fn open(url: &str, options: &ClientOptions) -> Result<Opened, LockErr
             let store = crate::stores::sqlite::SqliteBackend::open(url, options)?;
             let used = UsedOptions {
                 pool_size: true,
+                cleanup: true,
                 ..UsedOptions::default()
             };
             Ok(Opened::new(store, used, options))
@@ -48,6 +50,7 @@ pub(crate) fn open(url: &str, options: &ClientOptions) -> Result<Opened, LockErr
                 key_prefix: true,
                 pool_size: true,
                 connect_timeout: true,
+                connections: true,
                 tls: scheme.starts_with("rediss"),
                 tls_possible: true,
                 ..UsedOptions::default()
@@ -76,7 +79,9 @@ fn postgres(url: &str, options: &ClientOptions) -> Result<Opened, LockError> {
     let used = UsedOptions {
         tables: true,
         pool_size: true,
+        cleanup: true,
         connect_timeout: true,
+        connections: true,
         tls: store.may_use_tls(),
         tls_possible: true,
         ..UsedOptions::default()

@@ -1,5 +1,5 @@
 //! Options that a user set and the opened store does not use. A name that has no effect may be a lock in the wrong place, so
-//! the user is told.
+//! the user is told. It uses `backend` and `options`.
 
 use crate::backend::keyspace::{DEFAULT_FENCE_TABLE, DEFAULT_TABLE};
 use crate::options::client::{
@@ -14,7 +14,11 @@ pub(crate) struct UsedOptions {
     pub(crate) tables: bool,
     pub(crate) connect_timeout: bool,
     pub(crate) pool_size: bool,
-    /// `tls_ca_file` and `tls_danger_accept_invalid_certs`: whether the URL asks for TLS.
+    /// `password` and `connector`.
+    pub(crate) connections: bool,
+    /// Whether a clean-up finds anything: Redis removes dead locks by itself.
+    pub(crate) cleanup: bool,
+    /// `tls_ca_file`, `tls_danger_accept_invalid_certs` and their like: whether the URL asks for TLS.
     pub(crate) tls: bool,
     /// Whether another URL of this store can ask for TLS.
     pub(crate) tls_possible: bool,
@@ -27,6 +31,9 @@ pub(crate) fn warning(store: &str, used: UsedOptions, options: &ClientOptions) -
     let tls = [
         (options.tls_ca_file.is_some(), "tls_ca_file"),
         (options.tls_insecure, "tls_danger_accept_invalid_certs"),
+        (options.tls_client_cert.is_some(), "tls_client_cert"),
+        #[cfg(feature = "tls")]
+        (options.tls_config.is_some(), "tls_config"),
     ];
     let set: Vec<&str> = [
         (
@@ -49,6 +56,15 @@ pub(crate) fn warning(store: &str, used: UsedOptions, options: &ClientOptions) -
         (
             !used.connect_timeout && options.connect_timeout != DEFAULT_CONNECT_TIMEOUT,
             "connect_timeout",
+        ),
+        (!used.connections && options.password.is_some(), "password"),
+        (
+            !used.connections && options.connector.is_some(),
+            "connector",
+        ),
+        (
+            !used.cleanup && options.cleanup_in_is_locked,
+            "cleanup_in_is_locked",
         ),
     ]
     .into_iter()

@@ -1,4 +1,4 @@
-//! [`LockError`]: one opaque error with a code to branch on.
+//! [`LockError`]: one opaque error with a code to branch on. It uses `holder` alone.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -10,7 +10,23 @@ use crate::types::holder::Holder;
 ///
 /// Contention is not among them: a key that another caller holds is an outcome of the verbs, and becomes an error
 /// ([`ErrorCode::AcquisitionTimeout`]) only when a whole wait has ended in it.
+///
+/// ```
+/// use syncguard::{Client, ErrorCode};
+///
+/// fn nightly(client: &Client) -> Result<(), syncguard::LockError> {
+///     match client.lock("nightly") {
+///         Ok(guard) => guard.release().map(|_| ()),
+///         Err(error) if error.code() == ErrorCode::AcquisitionTimeout => Ok(()), // another program does it
+///         Err(error) => Err(error),
+///     }
+/// }
+/// # let dir = tempfile::tempdir()?;
+/// # nightly(&Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub enum ErrorCode {
     /// The store cannot be reached or cannot serve now: refused, reset, loading, read-only replica. Transient: try again later.
@@ -86,7 +102,19 @@ impl fmt::Display for ErrorCode {
 
 /// Why a guard was lost: what an error of [`ErrorCode::Lost`] carries, and [`Guard::loss`](crate::Guard::loss) answers. `Display`
 /// is a sentence for people.
+///
+/// ```
+/// use syncguard::{LockOptions, LossReason};
+///
+/// let options = LockOptions::new().on_lost(|why| {
+///     if why.loss_reason() == Some(LossReason::Removed) {
+///         eprintln!("an operator has released the lock");
+///     }
+/// });
+/// # drop(options);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub enum LossReason {
     /// The lease ran out, by the local clock, before the store confirmed a renewal. The store may be down or slow, or this
@@ -105,6 +133,22 @@ pub enum LossReason {
 }
 
 impl LossReason {
+    /// The reason's name, as in the enum.
+    ///
+    /// ```
+    /// assert_eq!(syncguard::LossReason::MaxHold.as_str(), "MaxHold");
+    /// ```
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Unconfirmed => "Unconfirmed",
+            Self::MaxHold => "MaxHold",
+            Self::NotRenewed => "NotRenewed",
+            Self::Removed => "Removed",
+            Self::HeartbeatFailed => "HeartbeatFailed",
+            Self::Forked => "Forked",
+        }
+    }
+
     /// What happened, as a sentence for people.
     fn message(self) -> &'static str {
         match self {
@@ -275,8 +319,13 @@ impl LockError {
 
     /// Says that the request may have taken effect, whatever the code is.
     #[cfg(feature = "sqlite")]
-    pub(crate) fn effect_unknown(mut self) -> Self {
-        self.0.may_have_applied = true;
+    pub(crate) fn effect_unknown(self) -> Self {
+        self.applied_perhaps(true)
+    }
+
+    /// Says whether the request may have taken effect, whatever the code is.
+    pub(crate) fn applied_perhaps(mut self, may_have_applied: bool) -> Self {
+        self.0.may_have_applied = may_have_applied;
         self
     }
 
@@ -445,6 +494,18 @@ impl LockError {
         self.0.holder.as_ref()
     }
 
+    /// What the holder said of itself at the last attempt, of an [`ErrorCode::AcquisitionTimeout`], where the store told it: the text of
+    /// [`LockOptions::holder`](crate::LockOptions::holder). Raw data for people, never trusted; neither `Display` nor `Debug` shows it.
+    ///
+    /// ```
+    /// use syncguard::{ErrorCode, LockError};
+    ///
+    /// assert_eq!(LockError::new(ErrorCode::Internal, "no holder here").holder_text(), None);
+    /// ```
+    pub fn holder_text(&self) -> Option<&str> {
+        self.holder().and_then(Holder::text)
+    }
+
     /// Why the lock was lost; `None` unless the code is [`ErrorCode::Lost`].
     ///
     /// ```
@@ -457,7 +518,9 @@ impl LockError {
         self.0.loss
     }
 
-    /// Whether the operation may have taken effect although it failed (a timeout, a reset, a cancel in flight).
+    /// Whether the operation may have taken effect although it failed (a timeout, a reset, a cancel in flight). For the error of
+    /// a wait: whether one of its attempts may have; the client takes that back in the background, so there is nothing to do.
+    /// After a bare [`acquire`](crate::Backend::acquire) release its lock id; repeat a release or an extend.
     ///
     /// ```
     /// use syncguard::{ErrorCode, LockError};

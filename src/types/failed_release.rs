@@ -1,4 +1,4 @@
-//! [`FailedRelease`]: what the hook for failed releases is told.
+//! [`FailedRelease`]: what the hook for failed releases is told. It uses `error`, `key` and `lock_id`.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! [`Fence`]: the number by which a resource refuses a former holder.
+//! [`Fence`]: the number by which a resource refuses a former holder. It uses `error` alone.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,7 +9,51 @@ use crate::types::error::LockError;
 pub const MAX_FENCE: u64 = 900_000_000_000_000;
 /// Above this a warning is given. The limit is still far, but some loop acquires the lock billions of times.
 pub(crate) const WARN_FENCE: u64 = 90_000_000_000_000;
+/// No program counts so far one by one: a fence of this size came from a clock.
+pub(crate) const CLOCK_FENCES_FROM: u64 = 1_000_000_000_000;
+/// The latest time that may become a fence, in the year 2128. A counter never goes back, so a clock that is far ahead for a moment
+/// would spoil it for good.
+pub(crate) const MAX_CLOCK_MS: i64 = 5_000_000_000_000;
 const FENCE_CEILING: u64 = 999_999_999_999_999;
+
+/// Where the fences of a client come from. Default [`Counter`](Self::Counter).
+///
+/// Set by [`ClientOptions::fences`](crate::ClientOptions::fences) or `fences=clock` in the URL. All clients of a key should have the
+/// same.
+///
+/// ```
+/// use syncguard::{Client, ClientOptions, FenceSource};
+///
+/// # let dir = tempfile::tempdir()?;
+/// # let url = format!("sqlite:{}", dir.path().join("locks.db").display());
+/// let client = Client::open_with(&url, &ClientOptions::new().fences(FenceSource::Clock))?;
+/// assert!(client.lock("invoice:42")?.fence().get() > 1_700_000_000_000);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]
+#[non_exhaustive]
+pub enum FenceSource {
+    /// The stored counter of the key, plus one: 1, 2, 3. A store that has lost its last writes gives the same fences again.
+    #[default]
+    Counter,
+    /// The larger of the stored counter plus one and the store's time in Unix milliseconds. Fences then grow also after a store has
+    /// lost acknowledged writes, if every client that takes the key has this set, no lost fence was at or ahead of the clock of the
+    /// server that goes on, and the old server grants nothing once the new one has begun.
+    Clock,
+}
+
+impl FenceSource {
+    /// The value of `fences` in a URL.
+    pub(crate) fn parse(text: &str) -> Result<Self, LockError> {
+        match text {
+            "counter" => Ok(Self::Counter),
+            "clock" => Ok(Self::Clock),
+            _ => Err(LockError::invalid("fences is not one of counter, clock")),
+        }
+    }
+}
 
 /// A fencing token: a counter per key that only grows.
 ///
@@ -32,6 +76,23 @@ const FENCE_CEILING: u64 = 999_999_999_999_999;
 pub struct Fence(u64);
 
 impl Fence {
+    /// What a store without fencing grants in place of a fence: the number 0, which no store with fencing grants. It is smaller
+    /// than every fence, so a resource that has seen one refuses it.
+    pub const NONE: Self = Self(0);
+
+    /// Whether this is [`NONE`](Self::NONE): the store has no fencing, and the resource cannot tell a former holder by it.
+    ///
+    /// ```
+    /// use syncguard::Fence;
+    ///
+    /// assert!(Fence::NONE.is_none());
+    /// assert!(Fence::NONE < Fence::new(1)?);
+    /// # Ok::<(), syncguard::LockError>(())
+    /// ```
+    pub fn is_none(self) -> bool {
+        self == Self::NONE
+    }
+
     /// Checks that a number fits 15 digits.
     ///
     /// ```
@@ -109,7 +170,39 @@ impl Fence {
             .nothing_applied()),
         }
     }
+
+    /// The fence after a stored counter in a store whose fences come from its clock ([`FenceSource::Clock`]): the larger of
+    /// [`after`](Self::after) and `now_ms`, the store's time in Unix milliseconds.
+    ///
+    /// ```
+    /// use syncguard::Fence;
+    ///
+    /// let now_ms = 1_794_786_911_069;
+    /// assert_eq!(Fence::after_by_clock(41, now_ms)?.get(), 1_794_786_911_069);
+    /// assert_eq!(Fence::after_by_clock(now_ms, now_ms)?.get(), 1_794_786_911_070);
+    /// assert!(Fence::after_by_clock(41, 5_000_000_000_001).is_err());
+    /// # Ok::<(), syncguard::LockError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Internal`](crate::ErrorCode::Internal) if the counter is negative or at its limit, or the time is later than 5 000 000 000 000
+    /// (the year 2128): write nothing, and answer this error.
+    pub fn after_by_clock(counter: i64, now_ms: i64) -> Result<Self, LockError> {
+        let next = Self::after(counter)?;
+        if now_ms > MAX_CLOCK_MS {
+            return Err(clock_is_wrong());
+        }
+        Ok(next.max(Self(u64::try_from(now_ms).unwrap_or(0))))
+    }
 }
+
+/// The error for a store whose clock may not become a fence.
+pub(crate) fn clock_is_wrong() -> LockError {
+    LockError::internal(CLOCK_IS_WRONG).nothing_applied()
+}
+
+/// What is said of such a clock.
+pub(crate) const CLOCK_IS_WRONG: &str = "the store's clock shows a time after the year 2128, which must not become a fence; set it right. The lock was not taken";
 
 impl fmt::Display for Fence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -175,6 +268,23 @@ impl From<Fence> for i64 {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_clock_moves_fences_forward_and_never_back() {
+        let next = |counter, now| Fence::after_by_clock(counter, now).map(Fence::get).ok();
+        assert_eq!(next(0, 1_794_786_911_069), Some(1_794_786_911_069));
+        assert_eq!(next(5, 6), Some(6));
+        assert_eq!(next(5, 5), Some(6));
+        assert_eq!(next(5, -1), Some(6));
+        assert_eq!(next(5, i64::MIN), Some(6));
+        assert_eq!(next(0, MAX_CLOCK_MS), Some(MAX_CLOCK_MS as u64));
+        assert_eq!(next(0, MAX_CLOCK_MS + 1), None);
+        assert_eq!(next(MAX_CLOCK_MS, MAX_CLOCK_MS + 1), None);
+        assert_eq!(next(MAX_FENCE as i64, 1), None);
+        assert_eq!(next(-1, 1), None);
+        let error = Fence::after_by_clock(0, i64::MAX).expect_err("a wrong clock");
+        assert!(!error.may_have_applied());
+    }
 
     #[test]
     fn the_limit_stands_before_the_next_fence() {

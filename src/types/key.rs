@@ -1,4 +1,5 @@
-//! [`Key`]: a name that was checked. Every name enters here. [`IntoKey`]: what may name a lock in a call.
+//! [`Key`]: a name that was checked. Every name enters here. [`IntoKey`]: what may name a lock in a call. It uses `error` and
+//! `sealed`.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! Is a stored lock alive? One predicate and one constant, for every backend and operation.
+//! Is a stored lock alive? One predicate and one constant, for every backend and operation. It uses nothing else of the crate.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use std::time::Duration;
 pub const TIME_TOLERANCE_MS: i64 = 1000;
 
 /// How long a lock must have been expired before a read may remove it.
-pub(crate) const CLEANUP_GUARD_MS: i64 = 2000;
+pub const CLEANUP_GUARD_MS: i64 = 2000;
 
 /// Whether a lock that expires at `expires_at_ms` is alive at `now_ms`, both on the store's clock.
 ///

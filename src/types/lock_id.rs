@@ -1,4 +1,5 @@
-//! [`LockId`]: the proof that a caller owns a lock. [`IntoLockId`]: what may name a grant in a call.
+//! [`LockId`]: the proof that a caller owns a lock. [`IntoLockId`]: what may name a grant in a call. It uses `error`, `key`,
+//! `random` and `sealed`.
 
 use std::fmt;
 use std::str::FromStr;

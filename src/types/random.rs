@@ -1,4 +1,4 @@
-//! Random bytes from the operating system.
+//! Random bytes from the operating system. It uses `error` alone.
 
 use crate::types::error::LockError;
 

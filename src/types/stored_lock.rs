@@ -1,4 +1,4 @@
-//! Locks as a store holds them: the grant, and what a lookup finds, sanitised and raw.
+//! Locks as a store holds them: the grant, and what a lookup finds, sanitised and raw. It uses `fence`, `key` and `lock_id`.
 
 use std::fmt;
 
@@ -54,6 +54,8 @@ pub struct StoredLock {
     pub expires_at_ms: i64,
     /// When it was granted, on the store's clock (Unix milliseconds).
     pub acquired_at_ms: i64,
+    /// What the holder says of itself, where the store has it.
+    pub holder: Option<String>,
 }
 
 impl StoredLock {
@@ -80,7 +82,27 @@ impl StoredLock {
             fence,
             expires_at_ms,
             acquired_at_ms,
+            holder: None,
         }
+    }
+
+    /// The same lock, whose holder says this of itself. For backends of your own.
+    ///
+    /// ```
+    /// use syncguard::{Fence, LockId, StoredLock};
+    ///
+    /// let stored = StoredLock::new("nightly", LockId::random()?, Fence::new(1)?, 30_000, 0);
+    /// assert_eq!(stored.held_by("build-7").holder.as_deref(), Some("build-7"));
+    /// # Ok::<(), syncguard::LockError>(())
+    /// ```
+    #[must_use]
+    pub fn held_by(self, holder: impl Into<String>) -> Self {
+        self.saying(Some(holder.into()))
+    }
+
+    pub(crate) fn saying(mut self, holder: Option<String>) -> Self {
+        self.holder = holder;
+        self
     }
 
     /// The same without its secrets.
@@ -110,7 +132,17 @@ impl fmt::Debug for StoredLock {
 }
 
 /// A live lock without its secrets.
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
+/// let guard = client.lock("nightly")?;
+/// let info = client.get_by_key("nightly")?.expect("it is held");
+/// assert_eq!((info.fence, info.key_hash), (guard.fence(), syncguard::hash_key("nightly")));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct LockInfo {
     /// [`hash_key`] of the key.
@@ -126,6 +158,15 @@ pub struct LockInfo {
 }
 
 /// A live lock with its raw key and lock id. A program that has these can release the lock. `Debug` shows hashes.
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let client = syncguard::Client::open(&format!("sqlite:{}", dir.path().join("locks.db").display()))?;
+/// let guard = client.lock("nightly")?;
+/// let lock = client.get_by_key_raw("nightly")?.expect("it is held");
+/// assert_eq!((lock.key.as_str(), lock.lock_id), ("nightly", *guard.lock_id()));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct LockInfoDebug {
@@ -135,6 +176,9 @@ pub struct LockInfoDebug {
     pub key: String,
     /// The raw lock id.
     pub lock_id: LockId,
+    /// What the holder says of itself ([`LockOptions::holder`](crate::LockOptions::holder)), where the store has it. For people: any
+    /// program that can write to the store can write any text.
+    pub holder: Option<String>,
 }
 
 impl fmt::Debug for LockInfoDebug {
@@ -149,6 +193,7 @@ impl From<StoredLock> for LockInfoDebug {
             info: stored.info(),
             key: stored.key,
             lock_id: stored.lock_id,
+            holder: stored.holder,
         }
     }
 }

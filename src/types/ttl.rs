@@ -1,4 +1,4 @@
-//! [`Ttl`]: how long a lease lasts.
+//! [`Ttl`]: how long a lease lasts. It uses `error` alone.
 
 use std::fmt;
 use std::time::Duration;

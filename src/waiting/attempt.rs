@@ -1,4 +1,5 @@
-//! [`AcquireAttempt`]: the attempts of one wait, under one lock id, and what they may have left in the store.
+//! [`AcquireAttempt`]: the attempts of one wait, under one lock id, and what they may have left in the store. It uses `core`,
+//! `backend`, `runtime` and `types`.
 
 use std::time::{Duration, Instant};
 
@@ -19,6 +20,8 @@ pub(crate) struct Granted {
     pub(crate) sent: Duration,
     /// Until when an earlier attempt may reach the store: after a release it would take the lock again.
     pub(crate) refused_after: Option<Instant>,
+    /// How long the caller waited for it.
+    pub(crate) waited: Duration,
 }
 
 /// Where an attempt is made: the lock of which key, with which client's core, and what ends it.
@@ -37,6 +40,8 @@ pub(crate) struct AcquireAttempt {
     sent: Duration,
     /// Whether an earlier attempt may have been applied.
     in_doubt: bool,
+    /// As `in_doubt`, also after the undoing has begun: it does not say when it is done.
+    may_have_applied: bool,
     /// Until when such an attempt may still reach the store, where that is known.
     refused_after: Option<Instant>,
 }
@@ -51,6 +56,7 @@ impl AcquireAttempt {
             lock_id: LockId::random()?,
             sent: Duration::ZERO,
             in_doubt: false,
+            may_have_applied: false,
             refused_after: None,
         })
     }
@@ -84,20 +90,31 @@ impl AcquireAttempt {
         );
         if let Err(error) = &answer {
             self.in_doubt |= error.may_have_applied();
+            self.may_have_applied |= self.in_doubt;
             let limit = error.not_after().map(|limit| limit.passed_by);
             self.refused_after = self.refused_after.max(limit);
         }
         answer
     }
 
-    /// The grant. There is nothing to undo from here on: the lock belongs to a guard.
-    pub(crate) fn granted(&mut self, acquired: Acquired) -> Granted {
+    /// The grant, of a wait that took `waited`. There is nothing to undo from here on: the lock belongs to a guard.
+    pub(crate) fn granted(&mut self, acquired: Acquired, waited: Duration) -> Granted {
         self.in_doubt = false;
         Granted {
             acquired,
             sent: self.sent,
             refused_after: self.refused_after,
+            waited,
         }
+    }
+
+    /// Whether an attempt that was not granted may have taken effect, or still may.
+    pub(crate) fn may_have_applied(&self) -> bool {
+        self.may_have_applied
+    }
+
+    pub(crate) fn lock_id(&self) -> &LockId {
+        &self.lock_id
     }
 
     /// Takes back what the attempts may have left, once.

@@ -1,20 +1,24 @@
 //! [`Wait`]: one caller's wait for a lock. The policy says what to do next (`policy.rs`); this makes the attempts and tells the
-//! policy what happened. [`Wait::run`] is the blocking loop; a [`Waiter`](crate::Waiter) takes the same steps one by one.
+//! policy what happened. [`Wait::run`] is the blocking loop; a [`Waiter`](crate::Waiter) takes the same steps one by one. It uses
+//! `attempt`, `core`, `line`, `policy`, `backend`, `options`, `runtime` and `types`.
 //!
 //! A waiter tries, stands in line (`line.rs`), and tries again when it is first and the lock may have been freed, or the
 //! holder's lease is over, or its backoff delay has passed. Polling always remains as the fall-back.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::backend::AcquireOutcome;
 use crate::options::lock::CheckedLockOptions;
 use crate::runtime::cancel::Bell;
 use crate::runtime::wake::Wake;
 use crate::types::error::{ErrorCode, LockError};
+use crate::types::event::{EventReason, LockEventType, UnhashedEvent};
+use crate::types::fence::Fence;
 use crate::types::holder::Holder;
 use crate::types::random::random_bits;
 use crate::waiting::attempt::{AcquireAttempt, AttemptTarget, Granted, cancelled};
+use crate::waiting::core::Core;
 use crate::waiting::line::{LineOutcome, LineTicket};
 use crate::waiting::policy::{GiveUpReason, WaitAction, WaitEvent, WaitPolicy};
 
@@ -30,6 +34,8 @@ pub(crate) struct Wait {
     unanswered: bool,
     /// The caller waits on the thread that asked for the lock. Others make their attempts on any thread.
     on_own_thread: bool,
+    /// Telemetry was told that the wait is over.
+    told: bool,
 }
 
 /// What the beginning of a wait came to.
@@ -56,20 +62,22 @@ impl Wait {
         at: AttemptTarget<'_>,
         checked: &CheckedLockOptions,
     ) -> Result<Self, LockError> {
-        let operation = at.core.timeouts.operation;
+        let (operation, clock) = (at.core.timeouts.operation, at.core.clock());
+        let limit = at.call.deadline().map(|limit| clock.to_wait(limit));
         Ok(Self {
-            policy: WaitPolicy::new(checked, operation, Instant::now(), at.call.deadline()),
+            policy: WaitPolicy::new(checked, operation, clock.wait_now(), limit),
             attempts: AcquireAttempt::new(at, checked.ttl)?,
             holder: None,
             trouble: None,
             unanswered: false,
             on_own_thread: false,
+            told: false,
         })
     }
 
-    /// By when the call ends, but for [`LAST_CHANCE`](crate::waiting::policy::LAST_CHANCE).
-    pub(crate) fn last(&self) -> Instant {
-        self.policy.last()
+    /// By when the call ends, in real time, but for [`LAST_CHANCE`](crate::waiting::policy::LAST_CHANCE).
+    pub(crate) fn last(&self, core: &Core) -> Instant {
+        core.clock().to_real(self.policy.last())
     }
 
     /// What to do as things stand.
@@ -78,7 +86,17 @@ impl Wait {
     }
 
     /// Waits on this thread.
-    pub(crate) fn run(mut self, at: AttemptTarget<'_>) -> Result<Granted, LockError> {
+    pub(crate) fn run(self, at: AttemptTarget<'_>) -> Result<Granted, LockError> {
+        match &at.core.events {
+            None => self.block(at),
+            Some(events) => {
+                let work = || self.block(at);
+                events.in_span(LockEventType::Wait, Some(at.key), None, work)
+            }
+        }
+    }
+
+    fn block(mut self, at: AttemptTarget<'_>) -> Result<Granted, LockError> {
         self.on_own_thread = true;
         let mut bell = None;
         let ticket = match self.enter(at, || bell.insert(Arc::new(Bell::default())).clone())? {
@@ -93,8 +111,8 @@ impl Wait {
             } else {
                 WaiterEvent::Woken
             };
-            match self.next(&ticket, event) {
-                WaitAction::SleepUntil(until) => bell.sleep_until(until),
+            match self.next(at.core, &ticket, event) {
+                WaitAction::SleepUntil(until) => at.core.clock().sleep(&bell, until),
                 WaitAction::Try { .. } => {
                     if let Some(granted) = self.attempt(at, Some(&ticket)) {
                         return Ok(granted);
@@ -159,8 +177,13 @@ impl Wait {
     }
 
     /// What to do next, from a ticket in line.
-    pub(crate) fn next(&mut self, ticket: &LineTicket, event: WaiterEvent) -> WaitAction {
-        let now = Instant::now();
+    pub(crate) fn next(
+        &mut self,
+        core: &Core,
+        ticket: &LineTicket,
+        event: WaiterEvent,
+    ) -> WaitAction {
+        let now = core.clock().wait_now();
         let event = match event {
             WaiterEvent::Cancelled => Some(WaitEvent::Cancelled),
             WaiterEvent::NoThread => self.not_made(ticket, now),
@@ -193,22 +216,26 @@ impl Wait {
         at: AttemptTarget<'_>,
         ticket: Option<&LineTicket>,
     ) -> Option<Granted> {
+        let clock = at.core.clock();
         let now = match ticket {
             None => self.policy.begun(),
             // The time in line is gone.
-            Some(_) => Instant::now(),
+            Some(_) => clock.wait_now(),
         };
         let share = self.policy.share(now)?;
         if let Some(ticket) = ticket {
             ticket.begin_attempt();
         }
         self.unanswered = true;
-        let event = match self.attempts.attempt(at, share.start, share.limit) {
+        let (start, limit) = (clock.to_real(share.start), clock.to_real(share.limit));
+        let event = match self.attempts.attempt(at, start, limit) {
             Ok(AcquireOutcome::Acquired(grant)) => {
                 self.unanswered = false;
                 self.policy.on(WaitEvent::Granted, now, || 0);
                 ticket.inspect(|ticket| ticket.granted());
-                return Some(self.attempts.granted(grant));
+                let waited = self.waited(at);
+                self.tell(at, waited, Ok(grant.fence));
+                return Some(self.attempts.granted(grant, waited));
             }
             Ok(AcquireOutcome::Locked(holder)) => {
                 self.unanswered = false;
@@ -220,7 +247,7 @@ impl Wait {
                 });
                 WaitEvent::Locked { free_in }
             }
-            Err(error) if share.excuses(error.code(), Instant::now()) => {
+            Err(error) if share.excuses(error.code(), clock.wait_now()) => {
                 WaitEvent::Unanswered(self.excuse(ticket, error))
             }
             Err(error) => {
@@ -234,7 +261,7 @@ impl Wait {
                 }
             }
         };
-        self.policy.on(event, Instant::now(), random_bits);
+        self.policy.on(event, clock.wait_now(), random_bits);
         None
     }
 
@@ -264,18 +291,57 @@ impl Wait {
         }
     }
 
+    /// The caller gave the wait up, if it was not over.
+    pub(crate) fn abandon(&mut self, at: AttemptTarget<'_>) {
+        self.leave(at);
+        self.tell(at, self.waited(at), Err(ErrorCode::Aborted));
+    }
+
+    /// How long the wait has lasted.
+    fn waited(&self, at: AttemptTarget<'_>) -> Duration {
+        let now = at.core.clock().wait_now();
+        now.saturating_duration_since(self.policy.begun())
+    }
+
+    /// Tells telemetry, once, how the wait has ended.
+    fn tell(&mut self, at: AttemptTarget<'_>, waited: Duration, how: Result<Fence, ErrorCode>) {
+        let events = at.core.events.as_ref();
+        let Some(events) = events.filter(|events| events.is_listened_to()) else {
+            return;
+        };
+        if std::mem::replace(&mut self.told, true) {
+            return;
+        }
+        let lock_id = how.ok().map(|_| self.attempts.lock_id());
+        let mut event = UnhashedEvent::new(LockEventType::Wait, Some(at.key), lock_id, None);
+        match how {
+            Ok(fence) => (event.ok, event.fence) = (true, Some(fence)),
+            Err(code) => {
+                event.code = Some(code);
+                let held = code == ErrorCode::AcquisitionTimeout;
+                event.reason = held.then_some(EventReason::Locked);
+                let holder = self.holder.as_ref().filter(|_| held);
+                event.holder = holder.and_then(Holder::text).map(str::to_owned);
+            }
+        }
+        event.attempts = Some(self.policy.attempts());
+        event.duration = waited;
+        event.waited = Some(waited);
+        events.emit(event);
+    }
+
     /// The error of a wait that ends for `reason`.
     pub(crate) fn error(&mut self, at: AttemptTarget<'_>, reason: GiveUpReason) -> LockError {
         self.attempts.undo(at);
-        let (attempts, waited) = (self.policy.attempts(), self.policy.begun().elapsed());
-        match reason {
+        let (attempts, waited) = (self.policy.attempts(), self.waited(at));
+        let error = match reason {
             GiveUpReason::Cancelled => cancelled(),
             GiveUpReason::Trouble => self
                 .trouble
                 .take()
                 .unwrap_or_else(|| LockError::invalid("this wait is over")),
             GiveUpReason::Held => {
-                let holder = self.holder.take();
+                let holder = self.holder.clone();
                 let own = |holder: &Holder| self.on_own_thread && at.core.is_own(holder);
                 let why = if holder.as_ref().is_some_and(own) {
                     "this thread itself took the lock and has not released it; locks are not re-entrant"
@@ -283,12 +349,14 @@ impl Wait {
                     "the lock was held by somebody else for the whole wait"
                 };
                 let text = format!("{why} (attempts: {attempts}, in {} ms)", waited.as_millis());
-                LockError::new(ErrorCode::AcquisitionTimeout, text)
-                    .held_by(holder)
-                    .nothing_applied()
+                LockError::new(ErrorCode::AcquisitionTimeout, text).held_by(holder)
             }
         }
+        // Of the whole wait: the last attempt may be answered while an earlier one is still on its way.
+        .applied_perhaps(self.attempts.may_have_applied())
         .after(attempts, waited)
-        .for_key(at.key)
+        .for_key(at.key);
+        self.tell(at, waited, Err(error.code()));
+        error
     }
 }

@@ -1,5 +1,6 @@
 //! The callers of one client that wait for the same key stand in a line. Only the first of them asks the store; the others wait
-//! for their turn. A burst is served in order and puts the load of one waiter on the store.
+//! for their turn. A burst is served in order and puts the load of one waiter on the store. It uses `policy`, `backend`, `runtime`
+//! and `types`.
 
 #[cfg(all(test, not(loom)))]
 mod tests;

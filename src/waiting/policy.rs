@@ -1,7 +1,7 @@
 //! The waiting policy: what a caller that waits for a lock does next.
 //!
-//! It is pure. What happened, the time and the random bits are passed in; it does no I/O, never sleeps and starts no thread. It uses the
-//! options and the backoff arithmetic only. The loop of `wait.rs`, the [`Waiter`](crate::Waiter), C and Go all drive it.
+//! It is pure. What happened, the time and the random bits are passed in; it does no I/O, never sleeps and starts no thread. It uses `options`,
+//! `types` and one function of `runtime`. The loop of `blocking.rs`, the [`Waiter`](crate::Waiter), C and Go all drive it.
 
 use std::time::{Duration, Instant};
 

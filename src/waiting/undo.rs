@@ -1,4 +1,5 @@
-//! Takes back acquires of unknown outcome, so that a lost reply does not lock a key until its TTL.
+//! Takes back acquires of unknown outcome, so that a lost reply does not lock a key until its TTL. It uses `backend`, `options`,
+//! `runtime` and `types`.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -13,6 +14,7 @@ use crate::runtime::sync::Mutex;
 use crate::runtime::timer::Alarm;
 use crate::runtime::workers::guarded;
 use crate::types::error::LockError;
+use crate::types::event::Subject;
 use crate::types::failed_release::{FailedRelease, ReleaseOrigin};
 use crate::types::key::Key;
 use crate::types::lock_id::LockId;
@@ -150,7 +152,14 @@ impl Undo {
     fn work(&self) {
         while let Some(entry) = self.next() {
             // It ignores the caller's cancel: the caller is gone.
-            let call = Call::new().within(self.operation_timeout);
+            let subject = Subject {
+                key: &entry.key,
+                fence: None,
+                held: None,
+            };
+            let call = Call::new()
+                .within(self.operation_timeout)
+                .about(Some(&subject));
             let answer = guarded(|| self.backend.release(&entry.lock_id, &call))
                 .unwrap_or_else(|| Err(LockError::internal("the store panicked during a release")));
             let over = self.runtime.timer.now() >= entry.until;
@@ -247,3 +256,6 @@ impl Alarm for Undo {
         runtime.drop_elsewhere(self);
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

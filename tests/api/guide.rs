@@ -61,3 +61,59 @@ fn the_front_page_is_about_rust_and_the_readme_is_tested() {
     let readme = "doctest))]\n#[doc = include_str!(\"../README.md\")]";
     assert!(lib.contains(readme), "the README is not compiled");
 }
+
+/// The features of Cargo.toml, each with whether it is on by default.
+fn features() -> Vec<(String, bool)> {
+    let manifest = read("Cargo.toml");
+    let section = manifest.split("\n[features]\n").nth(1).expect("features");
+    let section = section.split("\n[").next().unwrap_or_default();
+    let lines = section.lines().filter(|line| !line.starts_with('#'));
+    let pairs: Vec<_> = lines.filter_map(|line| line.split_once(" = ")).collect();
+    let (_, default) = pairs[0];
+    assert_eq!(pairs[0].0, "default");
+    let on = |name: &str| default.contains(&format!("\"{name}\""));
+    pairs[1..]
+        .iter()
+        .map(|(name, _)| ((*name).to_owned(), on(name)))
+        .collect()
+}
+
+#[test]
+fn the_front_page_has_every_feature() {
+    let front = read("src/guide/front_page.md");
+    let table = front.split("| feature | gives | default |\n").nth(1);
+    let table = table.expect("a table").split("\n\n").next().expect("rows");
+    let mut shown: Vec<(String, bool)> = table
+        .lines()
+        .skip(1)
+        .map(|row| {
+            let cells: Vec<&str> = row.trim_matches('|').split(" | ").map(str::trim).collect();
+            let on = match cells[2] {
+                "on" => true,
+                "off" => false,
+                other => panic!("{row}: {other}"),
+            };
+            (cells[0].trim_matches('`').to_owned(), on)
+        })
+        .collect();
+    let mut all = features();
+    assert!(all.len() >= 7, "{all:?}");
+    shown.sort();
+    all.sort();
+    assert_eq!(shown, all);
+}
+
+#[test]
+fn the_front_page_leads_to_every_page_for_users() {
+    let (front, lib) = (read("src/guide/front_page.md"), read("src/lib.rs"));
+    let docs = lib.split("pub mod docs {").nth(1).expect("the pages");
+    let docs = docs.split("\n}\n").next().expect("its end");
+    let pages: Vec<&str> = docs
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("pub mod ")?.strip_suffix(" {}"))
+        .collect();
+    assert!(pages.len() >= 7, "{pages:?}");
+    for page in pages {
+        assert!(front.contains(&format!("[`docs::{page}`]")), "{page}");
+    }
+}

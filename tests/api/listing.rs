@@ -1,11 +1,14 @@
 //! Compares the public interface with `docs/public-api.txt`, so that no item comes, goes or changes unseen.
 //!
 //! The listing is read from the sources, as rustfmt formats them: it does not depend on a version of rustdoc. It counts on two
-//! rules of the project: `lib.rs` names every export, and no type name is declared twice.
+//! rules of the project: every export begins in `lib.rs`, and no type name is declared twice. Each line stands behind the module that
+//! has the item.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::Path;
+use std::path::PathBuf;
+
+use crate::surface::{self, Export, Surface, root, words};
 
 const FILE: &str = "docs/public-api.txt";
 const INTRO: &str = "\
@@ -15,15 +18,12 @@ const INTRO: &str = "\
 # A line that goes or changes is a breaking change: the changelog names it.
 ";
 
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
 /// One top-level item of a source: what stands before it, its first line, and what is in it.
 struct Block {
     attributes: Vec<String>,
     header: String,
     body: Vec<String>,
+    file: PathBuf,
 }
 
 /// Joins a declaration that rustfmt broke into lines, without its `{`.
@@ -90,6 +90,7 @@ fn blocks(lines: &[String], depth: usize) -> Vec<Block> {
             attributes,
             header,
             body,
+            file: PathBuf::new(),
         });
     }
     found
@@ -105,7 +106,12 @@ fn sources() -> Vec<Block> {
             } else if path.extension().is_some_and(|ext| ext == "rs") {
                 let text = fs::read_to_string(&path).expect("a source");
                 let lines: Vec<String> = text.lines().map(str::to_owned).collect();
-                found.extend(blocks(&lines, 0));
+                let file = path.strip_prefix(root()).expect("a file of the crate");
+                let inside = blocks(&lines, 0).into_iter();
+                found.extend(inside.map(|block| Block {
+                    file: file.to_owned(),
+                    ..block
+                }));
             }
         }
     }
@@ -116,36 +122,6 @@ fn sources() -> Vec<Block> {
             .any(|a| a.contains("test,") || a.contains("(test)"))
     });
     found
-}
-
-/// The names that a public module gives away: by `pub use`, and the types that it declares.
-fn exports(path: &str) -> BTreeSet<String> {
-    let text = fs::read_to_string(root().join(path)).expect("a source");
-    let statements = text.split("\npub use ").skip(1);
-    let names = statements.flat_map(|rest| {
-        let list = rest.split(';').next().unwrap_or_default();
-        let list = list.rsplit("::").next().unwrap_or_default();
-        let names = list.trim_matches(['{', '}']).split(',');
-        names.map(renamed).collect::<Vec<_>>()
-    });
-    let declared = text.lines().filter_map(|line| {
-        let rest = ["pub struct ", "pub enum ", "pub trait "];
-        let rest = rest.iter().find_map(|start| line.strip_prefix(start))?;
-        words(rest).next().map(str::to_owned)
-    });
-    let all = names.filter(|name| !name.is_empty());
-    all.chain(declared).collect()
-}
-
-/// The name by which a `use` gives an item away.
-fn renamed(name: &str) -> String {
-    let name = name.split(" as ").last().unwrap_or_default();
-    name.trim().to_owned()
-}
-
-fn words(text: &str) -> impl Iterator<Item = &str> {
-    text.split(|c: char| !(c.is_alphanumeric() || c == '_'))
-        .filter(|word| !word.is_empty())
 }
 
 /// What an `impl` is for, without its generics.
@@ -160,57 +136,97 @@ fn subject(header: &str) -> &str {
     words(of).next().unwrap_or_default()
 }
 
+/// A constant with its value, but for the text of a script or a statement: that may change.
+fn without_statement(header: &str) -> &str {
+    match header.split_once(" = ") {
+        Some((start, value)) if start.ends_with(": &str") && value.contains([' ', '!']) => start,
+        _ => header,
+    }
+}
+
+/// The list of a `#[derive(…)]`, of a feature's too.
+fn derives(attribute: &str) -> Option<&str> {
+    let of_a_feature = attribute.starts_with("#[cfg_attr(feature");
+    let (start, list) = attribute.split_once("derive(")?;
+    (start == "#[" || of_a_feature).then_some(list)
+}
+
+/// The home of what has no other one, such as the methods of `impl` blocks of a sample.
+const ROOT: &str = "syncguard";
+
 struct Listing {
-    exported: BTreeSet<String>,
+    surface: Surface,
+    /// The public module of every exported name.
+    homes: BTreeMap<String, String>,
     /// Every type and trait of the crate.
     declared: BTreeSet<String>,
     lines: BTreeSet<String>,
 }
 
 impl Listing {
+    /// A line stands behind the module whose name leads to it: two modules may have a name each.
+    fn write(&mut self, module: &str, line: &str) {
+        self.lines.insert(format!("{module}: {line}"));
+    }
+
+    fn home(&self, name: &str) -> String {
+        let home = self.homes.get(name).map(String::as_str);
+        home.unwrap_or(ROOT).to_owned()
+    }
+
+    fn exports(&self, name: &str) -> bool {
+        self.homes.contains_key(name)
+    }
+
     fn add(&mut self, block: &Block) {
         let header = block.header.strip_prefix("pub ").unwrap_or(&block.header);
         let public = block.header.starts_with("pub ");
-        let mut start = words(header);
+        let mut start = words(header).skip_while(|word| *word == "pub");
         let kind = start.next().unwrap_or_default();
-        let name = start.next().unwrap_or_default().to_owned();
-        match kind {
-            "impl" => self.add_impl(block),
-            "struct" | "enum" | "trait" if public && self.exported.contains(&name) => {
-                self.add_type(block, kind, &name);
+        let mut name = start.next().unwrap_or_default();
+        if name == "fn" {
+            name = start.next().unwrap_or_default();
+        }
+        let name = name.to_owned();
+        let home = self.surface.home(&block.file, &name);
+        let home = home.map(|export| export.module.clone());
+        match (kind, home) {
+            ("impl", _) => self.add_impl(block),
+            ("struct" | "enum" | "trait", Some(home)) if public => {
+                self.add_type(block, kind, &name, &home);
             }
             // A macro that writes impls of the trait.
-            "forward_to_the_store_behind" => drop(self.lines.insert(block.header.clone())),
-            "fn" | "const" if self.exported.contains(&name) => {
-                self.lines.insert(block.header.clone());
+            ("forward_to_the_store_behind", _) => self.write(ROOT, &block.header),
+            ("fn" | "const" | "type" | "static", Some(home)) if public => {
+                self.write(&home, without_statement(&block.header));
+            }
+            ("macro_rules", _) if block.attributes.iter().any(|a| a == "#[macro_export]") => {
+                self.write(ROOT, &format!("macro_rules! {name}"));
             }
             _ => {}
         }
     }
 
-    fn add_type(&mut self, block: &Block, kind: &str, name: &str) {
+    fn add_type(&mut self, block: &Block, kind: &str, name: &str, home: &str) {
         let open = block
             .attributes
             .iter()
             .any(|a| a.starts_with("#[non_exhaustive"));
         let mark = if open { "#[non_exhaustive] " } else { "" };
         let header = block.header.split('(').next().unwrap_or_default();
-        self.lines.insert(format!("{mark}{header}"));
-        for derive in block
-            .attributes
-            .iter()
-            .filter_map(|a| a.strip_prefix("#[derive("))
-        {
-            for derived in derive.trim_end_matches(")]").split(", ") {
-                self.lines.insert(format!("impl {derived} for {name}"));
+        self.write(home, &format!("{mark}{header}"));
+        for derive in block.attributes.iter().filter_map(|a| derives(a)) {
+            for derived in derive.trim_end_matches([')', ']']).split(", ") {
+                let derived = derived.trim_start_matches("serde::");
+                self.write(home, &format!("impl {derived} for {name}"));
             }
         }
         for member in blocks(&block.body, 4) {
-            self.add_member(&member, kind, name);
+            self.add_member(&member, kind, name, home);
         }
     }
 
-    fn add_member(&mut self, member: &Block, kind: &str, of: &str) {
+    fn add_member(&mut self, member: &Block, kind: &str, of: &str, home: &str) {
         if member.attributes.iter().any(|a| a == "#[doc(hidden)]") {
             return;
         }
@@ -226,36 +242,76 @@ impl Listing {
             }
             _ => format!("{kind} {of}::{text}"),
         };
-        self.lines.insert(line.clone());
+        self.write(home, &line);
         if kind == "enum" {
             for field in blocks(&member.body, 8) {
-                self.lines.insert(format!("{line}::{}", field.header));
+                self.write(home, &format!("{line}::{}", field.header));
             }
         }
     }
 
     fn add_impl(&mut self, block: &Block) {
         let of = subject(&block.header).to_owned();
-        let hidden = |name: &str| self.declared.contains(name) && !self.exported.contains(name);
+        let hidden = |name: &str| self.declared.contains(name) && !self.exports(name);
         if hidden(&of) {
             return;
         }
         let Some((of_trait, _)) = block.header.rsplit_once(" for ") else {
+            let home = self.home(&of);
             for member in blocks(&block.body, 4) {
-                self.add_member(&member, "impl", &of);
+                self.add_member(&member, "impl", &of, &home);
             }
             return;
         };
-        let known = words(&block.header).any(|word| self.exported.contains(word));
-        if known && !words(of_trait).any(hidden) {
-            self.lines.insert(block.header.clone());
+        if words(of_trait).any(hidden) {
+            return;
+        }
+        // Of a type of this crate, else with one in the trait's name.
+        let mut known = std::iter::once(of.as_str()).chain(words(&block.header));
+        if let Some(known) = known.find(|word| self.exports(word)) {
+            let home = self.home(known);
+            self.write(&home, &block.header);
+        }
+    }
+
+    /// Names that a module exports beside the one that has the lines of the item.
+    fn add_other_names(&mut self) {
+        for export in self.surface.exports.clone() {
+            let home = self.surface.home(&export.file, &export.declared);
+            let home = home.expect("it is exported").clone();
+            if home != export {
+                let line = format!("pub use {}::{} as {}", home.module, home.name, export.name);
+                self.write(&export.module, &line);
+            } else {
+                assert_eq!(
+                    export.name, export.declared,
+                    "a home has the name of the item"
+                );
+                let start = format!("{}: ", export.module);
+                let listed = self
+                    .lines
+                    .iter()
+                    .filter_map(|line| line.strip_prefix(&start));
+                let found = listed.filter(|line| {
+                    let line = line.strip_prefix("#[non_exhaustive] ").unwrap_or(line);
+                    surface::declared(line) == Some(&export.declared)
+                });
+                assert_eq!(found.count(), 1, "{export:?} has no line that declares it");
+            }
+        }
+        for (module, name, of) in self.surface.macros.clone() {
+            let there = self.lines.contains(&format!("{ROOT}: macro_rules! {of}"));
+            assert!(there, "there is no macro {of}");
+            self.write(&module, &format!("pub use {of}! as {name}!"));
+        }
+        for (module, name) in self.surface.crates.clone() {
+            self.write(&module, &format!("pub use {name}"));
         }
     }
 }
 
 fn listing() -> BTreeSet<String> {
-    let mut exported = exports("src/lib.rs");
-    exported.append(&mut exports("src/stores/memory/mod.rs"));
+    let surface = Surface::read();
     let blocks = sources();
     let declared = blocks.iter().filter_map(|block| {
         let mut start = words(&block.header).skip_while(|w| ["pub", "crate", "super"].contains(w));
@@ -263,24 +319,36 @@ fn listing() -> BTreeSet<String> {
         let is_type = ["struct", "enum", "trait"].contains(&kind);
         is_type.then(|| start.next().unwrap_or_default().to_owned())
     });
+    let types = surface.types();
+    let of_types = surface
+        .exports
+        .iter()
+        .filter(|e| types.contains(&e.declared));
+    // The first one is the home.
+    let homes = of_types
+        .rev()
+        .map(|e| (e.declared.clone(), e.module.clone()));
     let mut listing = Listing {
         declared: declared.collect(),
-        exported,
+        homes: homes.collect(),
+        surface: Surface::read(),
         lines: BTreeSet::new(),
     };
     for block in &blocks {
         listing.add(block);
+        // A macro writes these.
+        let pointer = block.header.strip_prefix("forward_to_the_store_behind!(");
+        if let Some(pointer) = pointer.and_then(|rest| rest.strip_suffix(')')) {
+            let line = format!("impl<B: Backend + ?Sized> Backend for {pointer}");
+            listing.write(ROOT, &line);
+        }
     }
-    for name in &listing.exported {
-        let found = listing
-            .lines
-            .iter()
-            .any(|line| words(line).any(|word| word == name));
-        assert!(
-            found || name == "testkit",
-            "{name} is exported and not listed"
-        );
-    }
+    let pointers = listing
+        .lines
+        .iter()
+        .filter(|line| line.contains("?Sized> Backend for"));
+    assert_eq!(pointers.count(), 2, "Arc and Box");
+    listing.add_other_names();
     listing.lines
 }
 
@@ -310,11 +378,11 @@ fn the_public_interface_is_the_listed_one() {
     );
 }
 
-#[test]
-fn a_change_of_the_interface_would_be_seen() {
-    let source = "\
+/// What a file may hold.
+const SAMPLE: &str = "\
 /// A value.
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = \"serde\", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Sample {
     /// A field.
@@ -360,13 +428,31 @@ pub trait Act: Send {
 }
 
 trait Private {}
+
+pub const LIMIT: u32 = 7;
+
+pub const UNKNOWN: u32 = 8;
 ";
-    let lines: Vec<String> = source.lines().map(str::to_owned).collect();
+
+#[test]
+fn a_change_of_the_interface_would_be_seen() {
+    let lines: Vec<String> = SAMPLE.lines().map(str::to_owned).collect();
+    let exports = ["Sample", "Choice", "Act", "LIMIT"].map(|name| Export {
+        module: "syncguard::m".to_owned(),
+        name: name.to_owned(),
+        file: PathBuf::new(),
+        declared: name.to_owned(),
+    });
+    let homes = exports.iter().map(|e| (e.name.clone(), e.module.clone()));
     let mut listing = Listing {
-        exported: ["Sample", "Choice", "Act"].map(str::to_owned).into(),
+        homes: homes.collect(),
         declared: ["Sample", "Choice", "Act", "Private"]
             .map(str::to_owned)
             .into(),
+        surface: Surface {
+            exports: exports.to_vec(),
+            ..Surface::default()
+        },
         lines: BTreeSet::new(),
     };
     for block in blocks(&lines, 0) {
@@ -383,8 +469,11 @@ trait Private {}
         "impl Clone for Sample",
         "impl Debug for Sample",
         "impl From<Sample> for u64",
+        "impl Serialize for Sample",
+        "pub const LIMIT: u32 = 7",
         "pub trait Act: Send",
         "struct Sample::shown: u32",
     ];
-    assert_eq!(listing.lines, expected.map(str::to_owned).into());
+    let expected = expected.map(|line| format!("syncguard::m: {line}"));
+    assert_eq!(listing.lines, expected.into());
 }

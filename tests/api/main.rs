@@ -5,9 +5,11 @@ mod conversions;
 mod errors;
 mod examples;
 mod guide;
+mod guidelines;
 mod listing;
 mod on_tokio;
 #[path = "../support/mod.rs"]
 mod support;
+mod surface;
 mod unused_options;
 mod waits;

@@ -229,4 +229,14 @@ fn the_page_shows_the_code_that_is_tested() {
         between(&example, "// ---- begin\n", "// ---- end\n"),
         "copy the code of examples/tokio_lock.rs into docs/tokio.md"
     );
+    assert_eq!(
+        between(&page, "```text\n", "```\n"),
+        between(&example, "// ---- use begin\n", "// ---- use end\n"),
+        "copy the use of examples/tokio_lock.rs into docs/tokio.md"
+    );
+}
+
+#[test]
+fn the_example_runs_to_its_end() {
+    tokio_lock::main().expect("the example");
 }

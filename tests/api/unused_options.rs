@@ -35,22 +35,30 @@ fn everything() -> ClientOptions {
         .tls_danger_accept_invalid_certs(true)
         .pool_size(3)
         .connect_timeout(DEFAULT_CONNECT_TIMEOUT * 2)
+        .cleanup_in_is_locked(true)
 }
 
 const TLS: &str = "tls_ca_file, tls_danger_accept_invalid_certs";
+const CLEANUP: &str = "cleanup_in_is_locked";
 const TABLES: &str = "schema, table_name, fence_table_name";
 
 #[test]
 fn each_store_names_the_options_that_it_does_not_use() {
     let no_tls = "; the URL does not ask for TLS";
     for (url, unused) in [
-        ("redis://127.0.0.1/", format!("{TABLES}, {TLS}{no_tls}")),
+        (
+            "redis://127.0.0.1/",
+            format!("{TABLES}, {CLEANUP}, {TLS}{no_tls}"),
+        ),
         (
             "redis+unix:///run/redis",
-            format!("{TABLES}, {TLS}{no_tls}"),
+            format!("{TABLES}, {CLEANUP}, {TLS}{no_tls}"),
         ),
-        ("rediss://127.0.0.1/", TABLES.to_owned()),
-        ("rediss+cluster://127.0.0.1/", TABLES.to_owned()),
+        ("rediss://127.0.0.1/", format!("{TABLES}, {CLEANUP}")),
+        (
+            "rediss+cluster://127.0.0.1/",
+            format!("{TABLES}, {CLEANUP}"),
+        ),
         ("postgres://app@127.0.0.1/app", "key_prefix".to_owned()),
         (
             "postgres://app@127.0.0.1/app?sslmode=disable",
@@ -81,6 +89,7 @@ fn a_default_that_is_set_is_not_warned_of() {
         .table_name("syncguard_locks")
         .fence_table_name("syncguard_fence_counters")
         .tls_danger_accept_invalid_certs(false)
+        .cleanup_in_is_locked(false)
         .pool_size(DEFAULT_POOL_SIZE)
         .connect_timeout(DEFAULT_CONNECT_TIMEOUT);
     for url in [

@@ -111,13 +111,13 @@ fn row_24_a_timeout_of_zero_is_one_attempt() {
 
 #[test]
 fn row_24_a_wait_that_ends_in_contention_says_so() {
-    let kit = kit();
-    let held = kit.lock_with(LockOptions::new());
+    let client = Store::memory().client;
+    let held = take(&client, "k");
     for ms in [1, 20, 60, 150] {
         let options = LockOptions::new()
             .acquire_timeout(Duration::from_millis(ms))
             .retry_delay(Duration::from_millis(7));
-        let error = kit.client.lock_with("k", &options).expect_err("held");
+        let error = client.lock_with("k", &options).expect_err("held");
         assert_eq!(error.code(), ErrorCode::AcquisitionTimeout, "{ms}: {error}");
         assert_eq!(error.holder().and_then(|h| h.fence), Some(held.fence()));
         assert!(error.waited() >= Some(Duration::from_millis(ms)));
@@ -207,15 +207,15 @@ fn row_26_no_retry_and_retries_without_number() {
 
 #[test]
 fn row_27_a_retry_delay_of_zero_does_not_spin() {
-    let kit = kit();
-    let _held = kit.lock_with(LockOptions::new());
+    let client = Store::memory().client;
+    let _held = take(&client, "k");
     for jitter in [Jitter::None, Jitter::Equal, Jitter::Full] {
         let options = LockOptions::new()
             .retry_delay(Duration::ZERO)
             .backoff(Backoff::Fixed)
             .jitter(jitter)
             .acquire_timeout(Duration::from_millis(50));
-        let error = kit.client.lock_with("k", &options).expect_err("held");
+        let error = client.lock_with("k", &options).expect_err("held");
         let most = error.waited().expect("a wait").as_millis() as u32 + 2;
         assert!(
             error.attempts() <= most,

@@ -280,6 +280,26 @@ fn an_answer_that_comes_after_the_deadline_revives_nothing() {
 }
 
 #[test]
+fn a_renewed_lease_counts_from_the_request_and_not_from_the_answer() {
+    let (kit, answer) = late();
+    let guard = Arc::new(kit.lock_with(LockOptions::new().no_heartbeat()));
+    let other = Arc::clone(&guard);
+    let extend = std::thread::spawn(move || other.extend(TTL));
+    eventually("the extend in flight", || {
+        kit.store.calls(Verb::Extend) == 1
+    });
+    let on_its_way = Duration::from_secs(5);
+    kit.clock.advance(on_its_way);
+    answer.send(()).expect("a receiver");
+    let outcome = extend.join().expect("no panic").expect("an answer");
+    assert!(outcome.is_extended());
+    assert_eq!(
+        guard.remaining(),
+        TTL - TTL / 100 - Duration::from_millis(2) - on_its_way
+    );
+}
+
+#[test]
 fn an_extend_of_unknown_outcome_is_followed_by_a_renewal_in_time() {
     let kit = kit();
     let guard = kit.lock();
@@ -304,6 +324,8 @@ fn a_release_is_not_sent_beside_an_extend() {
     });
     // The store might execute the extend after the release and, were it another store than ours, bring the lock back.
     let release = std::thread::spawn(move || other.release());
+    // From then on the guard is not held, whatever the extend is answered.
+    eventually("the release begins", || guard.remaining().is_zero());
     std::thread::sleep(Duration::from_millis(50));
     assert_eq!(kit.store.calls(Verb::Release), 0);
     answer.send(()).expect("a receiver");
@@ -469,6 +491,25 @@ fn no_callback_after_release() {
         drop(guard);
         assert_eq!(late.load(SeqCst), 0);
     }
+}
+
+#[test]
+fn a_release_waits_for_a_lost_callback_that_runs() {
+    let kit = kit();
+    let (begins, begun) = mpsc::channel();
+    let ended = Arc::new(AtomicUsize::new(0));
+    let (begins, end) = (Mutex::new(begins), Arc::clone(&ended));
+    let guard = kit.lock_with(LockOptions::new().no_heartbeat().on_lost(move |_| {
+        drop(begins.lock().map(|begins| begins.send(())));
+        std::thread::sleep(Duration::from_millis(200));
+        end.store(1, SeqCst);
+    }));
+    kit.clock.advance(TTL);
+    begun.recv_timeout(WAIT_LIMIT).expect("the callback");
+    let release = Instant::now();
+    drop(guard.release());
+    // A callback that takes longer than a second is not waited for.
+    assert!(ended.load(SeqCst) == 1 || release.elapsed() >= Duration::from_secs(1));
 }
 
 #[test]

@@ -13,8 +13,8 @@ use crate::support::process::Stage;
 use crate::support::{WAIT_LIMIT, eventually};
 use syncguard::testkit::{Fault, ManualClock, MemoryBackend, Verb};
 use syncguard::{
-    Backend, Call, CancelToken, Client, ClientOptions, ErrorCode, IncludeRaw, Key, LockEvent,
-    LockEventType, LockId, LockOptions, Telemetry, Ttl,
+    Backend, Call, CancelToken, Client, ClientOptions, ErrorCode, EventReason, IncludeRaw, Key,
+    LockEvent, LockEventType, LockId, LockOptions, Telemetry, Ttl,
 };
 
 fn key(text: &str) -> Key {
@@ -115,8 +115,8 @@ fn trouble_is_an_event_without_a_reason_and_an_expired_lock_has_one() {
             (LockEventType::Acquire, false, None),
             (LockEventType::IsLocked, false, None),
             (LockEventType::Acquire, true, None),
-            (LockEventType::Extend, false, Some("expired")),
-            (LockEventType::Release, false, Some("expired")),
+            (LockEventType::Extend, false, Some(EventReason::Expired)),
+            (LockEventType::Release, false, Some(EventReason::Expired)),
         ]
     );
     assert_eq!(events[0].key.as_deref(), Some("secret"));

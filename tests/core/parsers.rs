@@ -122,7 +122,7 @@ fn noise() -> impl Strategy<Value = Vec<u8>> {
 }
 
 const RESP: &[&[u8]] = &[
-    b"+OK\r\n*3\r\n:1\r\n$15\r\n000000000000001\r\n:1700000000000\r\n",
+    b"+OK\r\n*4\r\n:1\r\n$15\r\n000000000000001\r\n:1700000000000\r\n$22\r\nJjYEnSICuoi1IlfW3NFLOw\r\n",
     b"+OK\r\n*4\r\n:0\r\n:30000\r\n$15\r\n000000000000001\r\n$22\r\nJjYEnSICuoi1IlfW3NFLOw\r\n",
     b"+OK\r\n-NOSCRIPT No matching script\r\n-ERR x\r\n",
     b"+OK\r\n$-1\r\n",

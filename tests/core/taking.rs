@@ -3,7 +3,7 @@
 
 use std::sync::{Mutex, mpsc};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::support::kit::{Kit, TTL, kit, kit_with};
 use crate::support::stopwatch::{Stopwatch, worst_of_three};
@@ -36,15 +36,12 @@ fn waiting_ends_with_the_release_of_the_other() {
 fn a_wait_that_ends_without_the_lock_names_the_holder() {
     let kit = kit();
     let holder = kit.lock();
+    let options = LockOptions::new()
+        .acquire_timeout(WAIT_LIMIT)
+        .max_retries(3)
+        .retry_delay(Duration::from_millis(1));
     let error = kit
-        .client
-        .lock_with(
-            "k",
-            &LockOptions::new()
-                .acquire_timeout(WAIT_LIMIT)
-                .max_retries(3)
-                .retry_delay(Duration::from_millis(1)),
-        )
+        .moving(|| kit.client.lock_with("k", &options))
         .expect_err("another caller holds it");
     assert_eq!(error.code(), ErrorCode::AcquisitionTimeout);
     // The first one, the one that finds nothing freed before the store listened, and three retries.
@@ -91,6 +88,7 @@ fn an_explicit_timeout_lifts_the_limit_of_ten_retries() {
     let waiter = std::thread::spawn(move || client.lock_with("k", &options).map(drop));
     // The holder's, the first, the one after the store listens, ten retries, and one more.
     eventually("more than ten retries", || {
+        kit.clock.advance(Duration::from_millis(1));
         kit.store.calls(Verb::Acquire) > 13
     });
     token.cancel();
@@ -108,7 +106,8 @@ fn transient_trouble_is_waited_out_and_the_rest_is_not() {
     ] {
         kit.store.once(Verb::Acquire, Fault::Refuse(code));
     }
-    drop(kit.lock_with(LockOptions::new().retry_delay(Duration::from_millis(1))));
+    let options = LockOptions::new().retry_delay(Duration::from_millis(1));
+    drop(kit.moving(|| kit.lock_with(options.clone())));
     assert_eq!(kit.store.calls(Verb::Acquire), 4);
     for code in [
         ErrorCode::AuthFailed,
@@ -122,19 +121,88 @@ fn transient_trouble_is_waited_out_and_the_rest_is_not() {
     }
     kit.store
         .always(Verb::Acquire, Fault::Refuse(ErrorCode::ServiceUnavailable));
+    let options = options.max_retries(2);
     let error = kit
-        .client
-        .lock_with(
-            "k",
-            &LockOptions::new()
-                .max_retries(2)
-                .retry_delay(Duration::from_millis(1)),
-        )
+        .moving(|| kit.client.lock_with("k", &options))
         .expect_err("down");
     assert_eq!(
         (error.code(), error.attempts()),
         (ErrorCode::ServiceUnavailable, 3)
     );
+}
+
+#[test]
+fn the_error_of_a_wait_says_whether_any_attempt_may_have_been_applied() {
+    let thrice = LockOptions::new()
+        .max_retries(2)
+        .retry_delay(Duration::from_millis(1));
+    // Refused each time: nothing was applied, whatever the code is.
+    let kit = kit();
+    let wait = || kit.moving(|| kit.client.lock_with("k", &thrice));
+    kit.store
+        .always(Verb::Acquire, Fault::Refuse(ErrorCode::ServiceUnavailable));
+    let error = wait().expect_err("down");
+    assert_eq!(
+        (error.code(), error.may_have_applied()),
+        (ErrorCode::ServiceUnavailable, false)
+    );
+    // The first attempt was applied without an answer; the last one was refused.
+    kit.store.once(Verb::Acquire, Fault::DropReply);
+    let error = wait().expect_err("down");
+    assert_eq!(
+        (error.attempts(), error.may_have_applied()),
+        (3, true),
+        "{error}"
+    );
+    kit.store.heal();
+    eventually("the orphan's end", || !kit.is_locked());
+    // The last attempt was answered: another caller holds the lock. The first one may still be on its way.
+    kit.store.once(Verb::Acquire, Fault::DropReply);
+    kit.store.always(Verb::Acquire, Fault::SayAbsent);
+    let error = wait().expect_err("held");
+    assert_eq!(
+        (error.code(), error.may_have_applied()),
+        (ErrorCode::AcquisitionTimeout, true)
+    );
+}
+
+#[test]
+fn a_wait_that_is_cancelled_between_answered_attempts_has_applied_nothing() {
+    let kit = kit();
+    let _holder = kit.lock();
+    let token = CancelToken::new();
+    let options = asleep_until(&token);
+    let client = kit.client.clone();
+    let waiter = std::thread::spawn(move || client.lock_with("k", &options).map(drop));
+    // The second contended attempt follows as soon as the store listens; then the wait sleeps.
+    eventually("the wait", || kit.store.calls(Verb::Acquire) == 3);
+    token.cancel();
+    let error = ended(waiter).expect_err("cancelled");
+    assert_eq!(
+        (error.code(), error.may_have_applied()),
+        (ErrorCode::Aborted, false)
+    );
+}
+
+#[test]
+fn a_guard_says_how_long_its_caller_waited() {
+    let kit = kit();
+    let first = kit.lock();
+    let held = Duration::from_secs(5);
+    let client = kit.client.clone();
+    let options = LockOptions::new().acquire_timeout(WAIT_LIMIT);
+    let waiter = std::thread::spawn(move || client.lock_with("k", &options));
+    eventually("the wait", || kit.clock.sleepers() > 0);
+    // On the clock that waits are counted on, as in the error of a wait.
+    kit.clock.advance(held);
+    drop(first);
+    let guard = ended(waiter).expect("the lock");
+    assert!(guard.waited() >= held, "{:?}", guard.waited());
+    drop(guard);
+    // One that was free at once was waited for as long as the call took.
+    let begun = Instant::now();
+    let guard = kit.client.try_lock("k").expect("an answer").expect("free");
+    assert!(guard.waited() <= begun.elapsed());
 }
 
 /// A wait that nothing but this token ends.
@@ -193,7 +261,8 @@ fn a_cancel_in_flight_leaves_nothing_behind() {
 fn a_lost_reply_is_recognised_when_the_acquire_is_repeated() {
     let kit = kit();
     kit.store.once(Verb::Acquire, Fault::DropReply);
-    let guard = kit.lock_with(LockOptions::new().retry_delay(Duration::from_millis(1)));
+    let options = LockOptions::new().retry_delay(Duration::from_millis(1));
+    let guard = kit.moving(|| kit.lock_with(options));
     assert_eq!(
         (guard.fence().get(), kit.store.calls(Verb::Acquire)),
         (1, 2)
@@ -201,7 +270,7 @@ fn a_lost_reply_is_recognised_when_the_acquire_is_repeated() {
     assert_eq!(kit.store.calls(Verb::Release), 0);
 }
 
-/// A caller whose first attempt was applied without an answer, and whose further ones are refused until the store heals.
+/// A caller whose first attempt was applied without an answer, and whose second one was refused. It sleeps, and the store has healed.
 fn in_doubt(kit: &Kit) -> JoinHandle<Result<Guard, LockError>> {
     kit.store.once(Verb::Acquire, Fault::DropReply);
     kit.store
@@ -210,9 +279,14 @@ fn in_doubt(kit: &Kit) -> JoinHandle<Result<Guard, LockError>> {
     let options = LockOptions::new()
         .no_heartbeat()
         .retry_delay(Duration::from_millis(1))
-        .acquire_timeout(WAIT_LIMIT);
+        .acquire_timeout(TTL * 10);
     let waiter = std::thread::spawn(move || client.lock_with("k", &options));
-    eventually("the second attempt", || kit.store.calls(Verb::Acquire) >= 2);
+    let asleep = || kit.clock.sleepers() > 0;
+    eventually("the first attempt", asleep);
+    kit.clock.advance(Duration::from_millis(1));
+    eventually("the second attempt", || kit.store.calls(Verb::Acquire) == 2);
+    eventually("its end", asleep);
+    kit.store.heal();
     waiter
 }
 
@@ -221,12 +295,11 @@ fn a_repeated_acquire_counts_its_lease_from_the_first_send() {
     let kit = kit();
     let waiter = in_doubt(&kit);
     kit.clock.advance(Duration::from_secs(5));
-    kit.store.heal();
     let guard = ended(waiter).expect("the stored grant");
     assert_eq!(guard.fence().get(), 1);
     assert_eq!(
         guard.remaining(),
-        TTL - TTL / 100 - Duration::from_millis(2) - Duration::from_secs(5)
+        TTL - TTL / 100 - Duration::from_millis(2) - kit.clock.now()
     );
 }
 
@@ -235,7 +308,6 @@ fn a_doubt_older_than_the_lease_begins_anew() {
     let kit = kit();
     let waiter = in_doubt(&kit);
     kit.clock.advance(TTL * 2);
-    kit.store.heal();
     let guard = ended(waiter).expect("a new grant");
     assert!(!guard.is_lost());
     assert_eq!(guard.fence().get(), 2);
@@ -256,8 +328,12 @@ fn an_acquire_of_unknown_outcome_is_undone_until_the_store_answers() {
         kit.store
             .once(Verb::Release, Fault::Refuse(ErrorCode::ServiceUnavailable));
         assert!(kit.client.try_lock("k").is_err());
+        let mut passed = Duration::ZERO;
         eventually("the orphan's end", || {
             kit.clock.advance(Duration::from_millis(10));
+            passed += Duration::from_millis(10);
+            // Else the end of its lease would end it too.
+            assert!(passed < TTL / 2, "it is not undone");
             !kit.is_locked()
         });
     }
@@ -278,7 +354,8 @@ fn a_caller_that_leaves_in_doubt_leaves_no_lock_behind() {
         kit.store.once(Verb::Acquire, Fault::DropReply);
         kit.store
             .always(Verb::Acquire, Fault::Refuse(ErrorCode::ServiceUnavailable));
-        assert!(kit.client.lock_with("k", &options).is_err());
+        let answer = kit.moving(|| kit.client.lock_with("k", &options));
+        assert!(answer.is_err());
         eventually("the orphan's end", || !kit.is_locked());
     }
     // A cancel between two attempts.
@@ -330,11 +407,11 @@ fn an_acquire_is_undone_until_the_lease_of_its_last_attempt_is_over() {
         .acquire_timeout(WAIT_LIMIT)
         .cancel(&token);
     let waiter = std::thread::spawn(move || client.lock_with("k", &options).map(drop));
-    eventually("the first attempt", || kit.is_locked());
+    eventually("the first attempt", || kit.clock.sleepers() > 0);
     // The lock that it took is lost. A later attempt takes it again, and is not answered either.
     kit.store.evict("k").expect("a key");
-    kit.clock.advance(TTL * 2 / 3);
     kit.store.once(Verb::Acquire, Fault::DropReply);
+    kit.clock.advance(TTL * 2 / 3);
     eventually("the last attempt", || kit.is_locked());
     token.cancel();
     drop(waiter.join().expect("no panic").expect_err("cancelled"));

@@ -176,6 +176,33 @@ fn answers_without_end(_: &Path) {
     }
 }
 
+/// What a client makes of the row of a lock that is held, if its transaction ends with `end`.
+fn is_locked_says(end: &'static [u8]) -> Result<bool, LockError> {
+    let (port, _heard) = serve(vec![Box::new(move |peer: &mut Peer| {
+        let_in(peer)?;
+        let (expires, now) = (2_000_i64.to_be_bytes(), 1_000_i64.to_be_bytes());
+        let answer = [
+            row(&[Some(&expires), Some(&now)]),
+            message(b'C', b"SELECT 1\0"),
+            message(b'Z', b"T"),
+            message(b'C', end),
+            message(b'Z', b"I"),
+        ];
+        peer.raw(&answer.concat())?;
+        peer.receive().map(drop)
+    })]);
+    let url = format!("postgres://user@127.0.0.1:{port}/db?sslmode=disable");
+    let store = PostgresBackend::open(&url, &options()).expect("a good URL");
+    store.is_locked(&Key::new("k").expect("a key"), &Call::new())
+}
+
+#[test]
+fn a_row_of_a_transaction_that_was_rolled_back_is_no_answer() {
+    assert!(is_locked_says(b"COMMIT\0").expect("an answer"));
+    let error = is_locked_says(b"ROLLBACK\0").expect_err("no answer");
+    assert_eq!(error.code(), ErrorCode::Internal, "{error}");
+}
+
 /// The key that cancels a query goes the way of the session, or not at all.
 #[test]
 fn a_cancel_is_as_private_as_its_session() {

@@ -69,7 +69,7 @@ fn refused(server: &Server, schema: &str, what: &str, reason: &str) {
     }
 }
 
-const ACQUIRE: &str = "syncguard_v1_acquire(text, text, text, text, int8, int8, int8, int8)";
+const ACQUIRE: &str = "syncguard_v1_acquire(text, text, text, text, int8, int8, int8, int8, int8)";
 
 /// An overload that has our body must not hide a function that has our signature.
 #[test]
@@ -83,10 +83,10 @@ fn an_impostor_does_not_hide_behind_an_overload() {
            EXECUTE format('CREATE FUNCTION s.syncguard_v1_acquire(varchar) RETURNS text LANGUAGE plpgsql AS %L', body); \
          END $do$; \
          CREATE FUNCTION s.syncguard_v1_acquire(p_key text, p_fence_key text, p_user_key text, p_lock_id text, p_ttl_ms int8, \
-           p_tolerance_ms int8, p_max_fence int8, p_not_after_ms int8, OUT o_granted bool, OUT o_lock_id text, OUT o_fence text, \
+           p_tolerance_ms int8, p_max_fence int8, p_max_clock_ms int8, p_not_after_ms int8, OUT o_granted bool, OUT o_lock_id text, OUT o_fence text, \
            OUT o_expires_at_ms int8, OUT o_now_ms int8, OUT o_late_ms int8) LANGUAGE plpgsql AS $$ BEGIN o_granted := true; o_lock_id := p_lock_id; \
            o_fence := '000000000000001'; o_expires_at_ms := 99999999999999; o_now_ms := 1; END $$; \
-         ALTER FUNCTION s.syncguard_v1_acquire(text, text, text, text, int8, int8, int8, int8) OWNER TO mallory; \
+         ALTER FUNCTION s.syncguard_v1_acquire(text, text, text, text, int8, int8, int8, int8, int8) OWNER TO mallory; \
          ALTER FUNCTION s.syncguard_v1_acquire(varchar) OWNER TO mallory",
     );
     grant(&server, "s", "app");
@@ -181,15 +181,15 @@ fn overloads_are_never_called() {
     for (verb, inputs) in [
         (
             "acquire",
-            "varchar, varchar, varchar, varchar, int4, int4, int4, int4",
+            "varchar, varchar, varchar, varchar, int4, int4, int4, int4, int4",
         ),
         (
             "acquire",
-            "name, name, name, name, numeric, numeric, numeric, numeric",
+            "name, name, name, name, numeric, numeric, numeric, numeric, numeric",
         ),
         (
             "acquire",
-            "text, text, text, text, anyelement, anyelement, anyelement, anyelement",
+            "text, text, text, text, anyelement, anyelement, anyelement, anyelement, anyelement",
         ),
         ("extend", "varchar, int4, int4, int4"),
         ("extend", "anyelement, int8, int8, int8"),
@@ -210,18 +210,18 @@ fn overloads_are_never_called() {
     store.setup_schema(&Call::new()).expect("nothing to do");
     // Several with defaults make a call ambiguous: it fails, and the check says why.
     overload(
-        "acquire",
-        "text, text, text, text, int8, int8, int8, int8, int8 DEFAULT 1",
+        "acquire_held",
+        "text, text, text, text, int8, int8, int8, int8, text, int8, int8 DEFAULT 1",
     );
     overload(
-        "acquire",
-        "text, text, text, text, int8, int8, int8, VARIADIC int8[]",
+        "acquire_held",
+        "text, text, text, text, int8, int8, int8, int8, text, VARIADIC int8[]",
     );
     refused(
         &server,
         "s",
         "an ambiguous call",
-        "another function \"syncguard_v1_acquire\"",
+        "another function \"syncguard_v1_acquire_held\"",
     );
     for url in &urls {
         let app = PostgresBackend::open(url, &options).expect("a store");

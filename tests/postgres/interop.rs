@@ -66,7 +66,8 @@ fn our_tables_are_theirs() {
     }
     assert_eq!(
         server.sql("SELECT count(*) FROM information_schema.columns WHERE table_schema = 'public'"),
-        rows(&stored["columns"]).len().to_string()
+        // One is our own, which their statements leave as it is.
+        (rows(&stored["columns"]).len() + 1).to_string()
     );
     for index in rows(&stored["indexes"]) {
         let name = text(index, "indexname");
@@ -222,6 +223,25 @@ fn next_fence(store: &PostgresBackend, granted: Result<AcquireOutcome, LockError
     }
 }
 
+/// Four functions, a column and an index, and nothing else.
+fn set_up_adds_what_the_page_says(server: &Server, theirs: &PostgresBackend, page: &str) {
+    let says = "It adds four functions, a column `holder` to the lock table, and the index on `expires_at_ms`";
+    assert!(page.contains(says));
+    let columns = || {
+        server.sql(
+            "SELECT string_agg(attname, ' ' ORDER BY attrelid::regclass::text = 'app.syncguard_locks', attnum) FROM pg_attribute \
+             WHERE attrelid IN ('app.syncguard_locks'::regclass, 'app.syncguard_fence_counters'::regclass) AND attnum > 0",
+        )
+    };
+    let before = columns();
+    theirs.setup_schema(&Call::new()).expect("the owner");
+    assert_eq!(columns(), format!("{before} holder"));
+    let functions = "SELECT count(*) FROM pg_proc WHERE pronamespace = 'app'::regnamespace";
+    assert_eq!(server.sql(functions), "4");
+    let indexes = "SELECT count(*) FROM pg_indexes WHERE indexname = 'idx_syncguard_locks_expires'";
+    assert_eq!(server.sql(indexes), "1");
+}
+
 /// What docs/postgres.md says under "A database that the TypeScript library made".
 #[test]
 fn a_database_of_theirs_needs_one_set_up_by_the_owner_of_its_tables() {
@@ -265,12 +285,7 @@ fn a_database_of_theirs_needs_one_set_up_by_the_owner_of_its_tables() {
         let told = error.message();
         assert!(told.contains("belongs to the role \"their_app\""), "{told}");
     }
-    theirs.setup_schema(&Call::new()).expect("the owner");
-    assert_eq!(
-        server
-            .sql("SELECT count(*) FROM pg_indexes WHERE indexname = 'idx_syncguard_locks_expires'"),
-        "1"
-    );
+    set_up_adds_what_the_page_says(&server, &theirs, page);
     server.sql(
         "GRANT USAGE ON SCHEMA app TO worker; GRANT SELECT, INSERT, UPDATE, DELETE ON app.syncguard_locks TO worker; \
          GRANT SELECT, INSERT, UPDATE ON app.syncguard_fence_counters TO worker",
@@ -299,4 +314,192 @@ fn a_database_of_theirs_needs_one_set_up_by_the_owner_of_its_tables() {
     assert_eq!(collations(), "C");
     worker.check(&Call::new()).expect("as before");
     assert_eq!(next(&worker), 43);
+}
+
+/// A client of another kind has the texts of `syncguard::format` and nothing else.
+#[test]
+fn a_client_made_of_the_published_statements_shares_locks() {
+    let server = Server::shared();
+    let sql = format::postgres::PostgresStatements::new("published", None, None).expect("names");
+    server.sql("CREATE SCHEMA published");
+    server.sql(&sql.setup().join(";\n"));
+    let ours = server.open(&ClientOptions::new().schema("published"));
+    ours.setup_schema(&Call::new())
+        .expect("nothing is missing or different");
+    let id = LockId::random().expect("an id");
+    let names = KeySpace::table();
+    let lock = names.lock(&key("job")).expect("a name");
+    let mut theirs = server.session();
+    theirs.run(&format!("PREPARE take AS {}", sql.acquire()));
+    theirs.run(&format!("PREPARE look AS {}", sql.find_by_key()));
+    theirs.run(&format!("PREPARE give AS {}", sql.release()));
+    let answer = theirs.run(&format!(
+        "EXECUTE take('{lock}', '{}', 'job', '{}', 60000, {TIME_TOLERANCE_MS}, {MAX_FENCE}, 0, {})",
+        names.fence(&lock).expect("a name"),
+        id.as_str(),
+        i64::MAX,
+    ));
+    assert!(answer.concat().contains("000000000000001"), "{answer:?}");
+    assert!(
+        ours.is_locked(&key("job"), &Call::new())
+            .expect("an answer")
+    );
+    let released = ours.release(&id, &Call::new()).expect("an answer");
+    assert_eq!(released, ReleaseOutcome::Released);
+    let next = LockId::random().expect("an id");
+    let ttl = Ttl::new(Duration::from_secs(60)).expect("a ttl");
+    match ours.acquire(&key("job"), &next, ttl, &Call::new()) {
+        Ok(AcquireOutcome::Acquired(grant)) => assert_eq!(grant.fence.get(), 2),
+        other => panic!("not granted: {other:?}"),
+    }
+    let row = theirs.run("EXECUTE look('job')").concat();
+    assert!(row.contains(next.as_str()), "{row}");
+    theirs.run(&format!(
+        "EXECUTE give('{}', {TIME_TOLERANCE_MS})",
+        next.as_str()
+    ));
+    assert!(
+        !ours
+            .is_locked(&key("job"), &Call::new())
+            .expect("an answer")
+    );
+}
+
+/// A database that an older version set up has neither the column nor the function for what holders say of themselves.
+#[test]
+fn without_the_column_the_former_function_is_used_until_the_set_up() {
+    let server = Server::start(&[]);
+    let _ = store(&server, "public");
+    server.sql(
+        "DROP FUNCTION syncguard_v1_acquire_held; ALTER TABLE syncguard_locks DROP COLUMN holder",
+    );
+    let client = Client::from_backend(server.open(&ClientOptions::new()));
+    let shown = |key: &str| {
+        let found = client.get_by_key_raw(key).expect("an answer");
+        found.expect("a lock").holder
+    };
+    let older = client.lock("older").expect("a lock");
+    assert_eq!(shown("older"), None);
+    let warnings = client.check().expect("a report").warnings;
+    assert!(
+        warnings.iter().any(|w| w.contains("column holder")),
+        "{warnings:?}"
+    );
+
+    // A set-up waits only briefly behind a caller that uses the table: others wait behind it. What locks need is there, and mended.
+    let mut reader = server.session();
+    reader.run("BEGIN; SELECT count(*) FROM syncguard_locks");
+    server.sql("DROP FUNCTION syncguard_v1_release");
+    client.setup_schema().expect("what locks need");
+    let warnings = client.check().expect("a report").warnings;
+    assert!(
+        warnings.iter().any(|w| w.contains("column holder")),
+        "{warnings:?}"
+    );
+    let _during = client.lock_with("during", &LockOptions::new().holder("unseen"));
+    assert_eq!(shown("during"), None);
+    reader.run("COMMIT");
+    client.setup_schema().expect("set-up");
+    let warnings = client.check().expect("a report").warnings;
+    assert!(
+        !warnings.iter().any(|w| w.contains("holder")),
+        "{warnings:?}"
+    );
+    assert_eq!(shown("older"), None);
+    older.release().expect("an answer").expect_released();
+    let _newer = client.lock_with("older", &LockOptions::new().holder("newer"));
+    assert_eq!(shown("older").as_deref(), Some("newer"));
+}
+
+/// The TypeScript library knows nothing of the column: a row that it takes over keeps the text of the former holder.
+#[test]
+fn a_row_that_they_take_over_does_not_show_the_former_holder() {
+    let server = Server::start(&[]);
+    server.sql(THEIRS);
+    let client = Client::from_backend(server.open(&ClientOptions::new()));
+    client.setup_schema().expect("set-up");
+    let guard = client.lock_with("k", &LockOptions::new().holder("ours"));
+    let guard = guard.expect("a lock");
+    let theirs = LockId::random().expect("an id");
+    server.sql(&format!(
+        "INSERT INTO syncguard_locks (key, lock_id, expires_at_ms, acquired_at_ms, fence, user_key) \
+         VALUES ('k', '{theirs}', {NOW} + 60000, {NOW}, '000000000000002', 'k') ON CONFLICT (key) DO UPDATE \
+         SET lock_id = excluded.lock_id, expires_at_ms = excluded.expires_at_ms, fence = excluded.fence",
+        theirs = theirs.as_str()
+    ));
+    assert!(
+        server
+            .sql("SELECT holder FROM syncguard_locks")
+            .ends_with(" ours")
+    );
+    let found = client
+        .get_by_key_raw("k")
+        .expect("an answer")
+        .expect("a lock");
+    assert_eq!((found.lock_id, found.holder), (theirs, None));
+    let soon = LockOptions::new().acquire_timeout(Duration::ZERO);
+    let refused = client.lock_with("k", &soon).expect_err("it is held");
+    assert_eq!(refused.holder_text(), None);
+    drop(guard);
+}
+
+/// A grant of `key` by the statements of the TypeScript library, in words of our own: they count.
+fn their_grant(server: &Server, key: &str, lock_id: &LockId) -> u64 {
+    let id = lock_id.as_str();
+    let said = server.sql(&format!(
+        "BEGIN; SELECT pg_advisory_xact_lock(hashtext('{key}')); SELECT 1 FROM syncguard_locks WHERE key = '{key}' FOR UPDATE; \
+         INSERT INTO syncguard_fence_counters (fence_key, fence, key_debug) VALUES ('fence:{key}', 0, '{key}') ON CONFLICT DO NOTHING; \
+         WITH counted AS (UPDATE syncguard_fence_counters SET fence = fence + 1 WHERE fence_key = 'fence:{key}' RETURNING fence), \
+           at AS (SELECT floor(extract(epoch from now()) * 1000)::bigint AS ms) \
+         INSERT INTO syncguard_locks (key, lock_id, expires_at_ms, acquired_at_ms, fence, user_key) \
+           SELECT '{key}', '{id}', ms + 60000, ms, lpad(fence::text, 15, '0'), '{key}' FROM counted, at \
+         ON CONFLICT (key) DO UPDATE SET lock_id = excluded.lock_id, expires_at_ms = excluded.expires_at_ms, \
+           acquired_at_ms = excluded.acquired_at_ms, fence = excluded.fence; COMMIT; \
+         SELECT 'fence ' || fence FROM syncguard_locks WHERE key = '{key}'"
+    ));
+    let (_, fence) = said.split_once("fence ").expect("a fence");
+    assert_eq!(fence.trim().len(), 15, "{said}");
+    fence.trim().parse().expect("a number")
+}
+
+/// Their statements count on from a fence of the clock, and ours from theirs: always one plain number.
+#[test]
+fn their_acquire_and_ours_by_the_clock_go_on_from_each_other() {
+    let server = Server::start(&[]);
+    let counting = store(&server, "public");
+    let clock = ClientOptions::new()
+        .schema("public")
+        .fences(FenceSource::Clock);
+    let by_clock = server.open(&clock);
+    let set = |n: u64| server.sql(&format!("UPDATE syncguard_fence_counters SET fence = {n}"));
+    let theirs = || {
+        let id = LockId::random().expect("an id");
+        let fence = their_grant(&server, "job", &id);
+        let released = counting.release(&id, &Call::new());
+        assert!(released.expect("an answer").is_released());
+        fence
+    };
+    let ours = |store: &PostgresBackend| {
+        let id = LockId::random().expect("an id");
+        let ttl = Ttl::new(Duration::from_secs(60)).expect("a ttl");
+        let granted = store.acquire(&key("job"), &id, ttl, &Call::new());
+        let stored = store.find(LookupBy::LockId(&id), &Call::new());
+        let stored = stored.expect("an answer").expect("the lock");
+        let is_behind = stored.fence.get() < stored.acquired_at_ms.unsigned_abs();
+        let of_the_clock = store.capabilities().fence_source == FenceSource::Clock;
+        assert!(!(of_the_clock && is_behind), "{}", stored.fence);
+        next_fence(store, granted)
+    };
+    assert_eq!(theirs(), 1);
+    let first = ours(&by_clock);
+    assert!(first > 1_700_000_000_000);
+    assert_eq!(theirs(), first + 1);
+    assert_eq!(ours(&counting), first + 2);
+    assert!(ours(&by_clock) > first + 2);
+    for ahead in [4_000_000_000_000, 899_999_999_999_990] {
+        set(ahead);
+        assert_eq!(ours(&by_clock), ahead + 1);
+        assert_eq!(theirs(), ahead + 2);
+        assert_eq!(ours(&by_clock), ahead + 3);
+    }
 }

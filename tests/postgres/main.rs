@@ -2,6 +2,7 @@
 
 mod answers;
 mod auth;
+mod connections;
 mod durability;
 mod faults;
 mod foreign;
@@ -18,5 +19,13 @@ mod verbs;
 /// Not a test of its own: the other processes run this.
 #[test]
 fn stage() {
-    support::process::play(&[answers::STAGES, faults::STAGES, setup::STAGES].concat());
+    support::process::play(
+        &[
+            answers::STAGES,
+            connections::STAGES,
+            faults::STAGES,
+            setup::STAGES,
+        ]
+        .concat(),
+    );
 }

@@ -48,7 +48,7 @@ impl<'a> Field<'a> {
         let store = PostgresBackend::open(url, &options).expect("a store");
         store.setup_schema(&Call::new()).expect("set-up");
         if let Some((from, to)) = plant {
-            for function in ["acquire", "extend", "release"] {
+            for function in ["acquire", "acquire_held", "extend", "release"] {
                 let name = format!("{schema}.syncguard_v1_{function}");
                 let changed = server.sql(&format!(
                     "DO $$ BEGIN EXECUTE replace(pg_get_functiondef('{name}'::regproc), '{from}', '{to}'); END $$; \

@@ -230,7 +230,7 @@ fn sessions_survive_what_is_done_to_the_schema() {
     all_well("at first");
     for (change, breaks) in [
         (
-            "DROP FUNCTION moving.syncguard_v1_acquire, moving.syncguard_v1_extend, moving.syncguard_v1_release",
+            "DROP FUNCTION moving.syncguard_v1_acquire, moving.syncguard_v1_acquire_held, moving.syncguard_v1_extend, moving.syncguard_v1_release",
             true,
         ),
         ("DROP INDEX moving.idx_syncguard_locks_expires", false),

@@ -65,8 +65,48 @@ fn links_lead_to_files() {
     assert!(dead.is_empty(), "dead links:\n{}", dead.join("\n"));
 }
 
+/// Every file below `dir`.
+fn below(dir: &Path, into: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(dir).expect("a folder").flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            below(&path, into);
+        } else {
+            into.push(path);
+        }
+    }
+}
+
+/// The files that these lines name between backquotes and that are not there.
+fn missing(page: &Path, lines: &[&str], files: &[PathBuf]) -> Vec<String> {
+    let mut gone = Vec::new();
+    for word in lines.iter().flat_map(|line| line.split('`')) {
+        let ours = ["src/", "tests/", "ffi/", "docs/", "benches/", "examples/"]
+            .iter()
+            .any(|dir| word.starts_with(dir));
+        let plain = word
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b"/._-".contains(&b));
+        let bare = [".rs", ".go", ".sql", ".lua"]
+            .iter()
+            .any(|end| word.ends_with(end))
+            && plain;
+        let there = files.iter().any(|file| file.ends_with(word));
+        if ours && plain && !root().join(word).exists() || bare && !there {
+            gone.push(format!("{}: {word}", page.display()));
+        }
+    }
+    gone
+}
+
 #[test]
 fn files_that_the_pages_name_exist() {
+    let mut files = Vec::new();
+    for dir in [
+        "src", "tests", "ffi", "benches", "examples", "torture", "model", "mutants", "cli", "fuzz",
+    ] {
+        below(&root().join(dir), &mut files);
+    }
     let mut gone = Vec::new();
     for page in pages() {
         // The changelog speaks of the past.
@@ -74,18 +114,30 @@ fn files_that_the_pages_name_exist() {
             continue;
         }
         let text = read(&page);
-        for word in prose(&text).iter().flat_map(|line| line.split('`')) {
-            let ours = ["src/", "tests/", "ffi/", "docs/", "benches/", "examples/"]
-                .iter()
-                .any(|dir| word.starts_with(dir));
-            let plain = word
-                .bytes()
-                .all(|b| b.is_ascii_alphanumeric() || b"/._-".contains(&b));
-            if ours && plain && !root().join(word).exists() {
-                gone.push(format!("{}: {word}", page.display()));
-            }
+        gone.extend(missing(&page, &prose(&text), &files));
+    }
+    // A comment speaks of files of its own crate or of the library.
+    let mut comments = 0;
+    for dir in ["src", "ffi/src", "cli/src"] {
+        let mut near = Vec::new();
+        for dir in ["src", dir] {
+            below(&root().join(dir), &mut near);
+        }
+        let own = root().join(dir);
+        let rust = |file: &&PathBuf| {
+            file.starts_with(&own) && file.extension().is_some_and(|ext| ext == "rs")
+        };
+        for source in near.iter().filter(rust) {
+            let text = read(source);
+            let lines: Vec<&str> = text
+                .lines()
+                .filter(|line| line.trim_start().starts_with("//"))
+                .collect();
+            comments += lines.len();
+            gone.extend(missing(source, &lines, &near));
         }
     }
+    assert!(comments > 3000, "only {comments} lines of comments");
     assert!(
         gone.is_empty(),
         "named, but not there:\n{}",
@@ -174,6 +226,35 @@ fn commands_of_make_exist() {
     );
 }
 
+/// What `make help` lists stands in the tables of CONTRIBUTING.md too, or in the text around them.
+#[test]
+fn every_target_of_make_is_in_contributing() {
+    let page = read(&root().join("CONTRIBUTING.md"));
+    // A command may be broken over two lines.
+    let marked = page.split('`').skip(1).step_by(2);
+    let commands = marked.map(|word| word.split_whitespace().collect::<Vec<_>>());
+    let words: Vec<&str> = commands
+        .filter(|words| words.first() == Some(&"make"))
+        .flatten()
+        .collect();
+    let mut seen = 0;
+    for file in ["Makefile", "ffi/ffi.mk", "benches/bench.mk"] {
+        for line in read(&root().join(file)).lines() {
+            let target = line.split(':').next().unwrap_or_default();
+            let plain = |b: u8| b.is_ascii_lowercase() || b == b'-';
+            if !line.contains("## ") || target.is_empty() || !target.bytes().all(plain) {
+                continue;
+            }
+            seen += 1;
+            assert!(
+                words.contains(&target),
+                "CONTRIBUTING.md does not name make {target}"
+            );
+        }
+    }
+    assert!(seen > 30, "only {seen} targets");
+}
+
 /// `make bench` copies the part that is written by hand; a correction belongs where it copies from.
 #[test]
 fn the_findings_of_the_bench_are_its_own_copy() {
@@ -184,6 +265,14 @@ fn the_findings_of_the_bench_are_its_own_copy() {
         findings.starts_with("*Written by hand on "),
         "with its date and commit"
     );
+}
+
+#[test]
+fn the_page_of_postgres_counts_the_prepared_statements() {
+    let sql = read(&root().join("src/stores/postgres/sql.rs"));
+    assert_eq!(sql.matches("name: \"syncguard_").count(), 9);
+    let page = read(&root().join("docs/postgres.md"));
+    assert!(page.contains("at most nine, named\n`syncguard_…`."));
 }
 
 /// Scripts and functions have the arguments that the page says they have.

@@ -69,5 +69,5 @@ fn every_test_program_has_the_limit() {
             }
         }
     }
-    assert_eq!(programs, 13, "programs");
+    assert_eq!(programs, 15, "programs");
 }

@@ -5,7 +5,10 @@ mod compat;
 mod documents;
 mod layout;
 mod limit;
+mod mutants;
 mod package;
 mod scripts;
+mod security;
 #[path = "../support/mod.rs"]
 mod support;
+mod wire_format;

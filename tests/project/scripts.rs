@@ -11,13 +11,63 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &[
             // Seconds to milliseconds.
             "pg_catalog.clock_timestamp()) OPERATOR(pg_catalog.*) 1000);",
-            "fence = f.fence OPERATOR(pg_catalog.+) 1",
+            "fence = GREATEST(v_least_fence, f.fence OPERATOR(pg_catalog.+) 1)",
+            "IF p_max_clock_ms OPERATOR(pg_catalog.>) 0::pg_catalog.int8 THEN",
             "f.fence OPERATOR(pg_catalog.>=) 0::pg_catalog.int8",
             "VALUES (p_fence_key, 0, p_user_key)",
             // The digits of a fence.
             "::pg_catalog.text, 15, '0');",
         ],
     ),
+    // The limits of a gate are those of the library: a test of each gate compares them.
+    (
+        "stores/postgres/gate.sql",
+        &[
+            "autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0",
+            "fillfactor = 50,",
+            "pg_catalog.octet_length(p_resource) OPERATOR(pg_catalog.>) 0)",
+            "pg_catalog.octet_length(p_resource) OPERATOR(pg_catalog.>) 512 THEN",
+            "is empty or longer than 512 bytes'",
+            "p_fence OPERATOR(pg_catalog.>) 0::pg_catalog.int8",
+            "p_fence OPERATOR(pg_catalog.<=) 900000000000000::pg_catalog.int8",
+            "a number from 1 to 900000000000000'",
+            "'SGG01'",
+            "'SGG02'",
+        ],
+    ),
+    ("stores/postgres/gate.rs", &["SELECT 1 FROM "]),
+    (
+        "stores/postgres/gate_inspect.sql",
+        &[
+            "a.attnum > 0",
+            "i.indnkeyatts = 1",
+            "a.attnum = i.indkey[0]",
+        ],
+    ),
+    (
+        "stores/sqlite/gate.sql",
+        &[
+            "NOT BETWEEN 1 AND 512;",
+            "is empty or longer than 512 bytes'",
+            "NOT BETWEEN 1 AND 900000000000000;",
+            "a number from 1 to 900000000000000'",
+            "SELECT 1 FROM syncguard_fence_gates",
+        ],
+    ),
+    (
+        "stores/redis/lua/gate.lua",
+        &[
+            "table.remove(KEYS, 1), table.remove(ARGV, 1)",
+            "#gate == 0 or #gate > 518 then",
+            "#given > 15",
+            "tonumber(given) < 1 or tonumber(given) > 900000000000000 then",
+            "a number from 1 to 900000000000000'",
+            "#newest > 15",
+            "'%015.0f'",
+        ],
+    ),
+    ("stores/redis/lua/reset_gate.lua", &["then return 0 end"]),
+    ("stores/redis/lua/fenced_set.lua", &["return 1"]),
     (
         "stores/postgres/schema.sql",
         &[
@@ -46,6 +96,24 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "set_config('lock_timeout', '0', false)",
             "pg_catalog.clock_timestamp()) OPERATOR(pg_catalog.*) 1000)::pg_catalog.int8",
             "RETURNING 1)",
+        ],
+    ),
+    (
+        "stores/redis/lua/list.lua",
+        &[
+            // Places in lists and texts.
+            "{ARGV[1], server}",
+            "tonumber(ARGV[3]), 0",
+            "redis.call('SCAN', found[1],",
+            "found[1], left = page[1], left - step",
+            "ipairs(page[2])",
+            "string.sub(text, 1, #with)",
+            "found[#found + 1], bytes",
+            // How much a step takes, and how much a page.
+            "math.min(left, 100)",
+            "left <= 0 or found[1] == '0' or bytes > 262144 or #found > 1000",
+            // The length of a lock id.
+            "#ARGV[6] + 22)",
         ],
     ),
     (
@@ -82,6 +150,9 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (
         "stores/redis/lua/acquire.lua",
         &[
+            "now > tonumber(counter or 0) + 1 then",
+            "string.format('%.0f', number)",
+            "string.format('%015.0f', number)",
             // The length of a lock id.
             "#id ~= 22",
             // The hash that is shown in place of an id.
@@ -93,13 +164,12 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "'%08x%08x%08x'",
             "return {-3, now}",
             "return {0, lock.expiresAtMs - now,",
-            "return {1, lock.fence, lock.expiresAtMs}",
-            "return {1, fence, expires}",
+            "return {1, lock.fence, lock.expiresAtMs,",
+            "return {1, fence, expires,",
             "'WRONGTYPE', 1, true",
             "#counter > 19",
             "counter == '0'",
             "'^[1-9]%d*$'",
-            "'%015d'",
         ],
     ),
     (
@@ -109,7 +179,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "return -1 end",
             "return 0 end",
             "return -2",
-            "return {1, lock.expiresAtMs}",
+            "return {1, lock.expiresAtMs,",
         ],
     ),
     (

@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::support::redis::{Link, RedisServer};
 use serde_json::Value as Json;
 use syncguard::{
-    Absence, AcquireOutcome, Backend, Call, ClientOptions, ErrorCode, ExtendOutcome, Key, LockId,
-    LookupBy, RedisBackend, ReleaseOutcome, Ttl,
+    Absence, AcquireOutcome, Backend, Call, ClientOptions, ErrorCode, ExtendOutcome, Key, KeySpace,
+    LockId, LookupBy, MAX_FENCE, RedisBackend, ReleaseOutcome, TIME_TOLERANCE_MS, Ttl,
 };
 
 fn samples() -> Json {
@@ -377,4 +377,210 @@ fn an_extended_value_is_what_the_server_itself_would_encode() {
             assert_eq!(server.cli(&["GET", "syncguard:job:1"]).text(), wanted);
         }
     }
+}
+
+/// A client of another kind has the texts of `syncguard::format` and nothing else.
+#[test]
+fn a_client_made_of_the_published_scripts_shares_locks() {
+    use syncguard::format::redis as published;
+    let server = RedisServer::start(&[]);
+    let ours = open(&server, "syncguard");
+    let names = KeySpace::redis("syncguard").expect("a prefix");
+    let (key, id) = (
+        Key::new("a/b é").expect("a key"),
+        LockId::random().expect("an id"),
+    );
+    let lock = names.lock(&key).expect("a name");
+    let fence = names.fence(&lock).expect("a name");
+    let index = names.index(&id).expect("a name");
+    let (tolerance, largest) = (TIME_TOLERANCE_MS.to_string(), MAX_FENCE.to_string());
+    let head = published::value_head(&key, &id);
+    let acquire = [
+        "EVAL",
+        published::ACQUIRE,
+        "3",
+        &lock,
+        &fence,
+        &index,
+        id.as_str(),
+        "60000",
+        &tolerance,
+        &largest,
+        &head,
+        "",
+    ];
+    let answer = server.cli(&acquire);
+    assert_eq!(answer.list()[1].text(), "000000000000001");
+    assert!(ours.is_locked(&key, &Call::new()).expect("an answer"));
+    let stored = server.cli(&["GET", &lock]).text();
+    let found = ours
+        .find(LookupBy::Key(&key), &Call::new())
+        .expect("an answer");
+    let found = found.expect("the lock");
+    assert_eq!(published::encode(&found), stored);
+    assert_eq!(published::decode(stored.as_bytes()).expect("a lock"), found);
+    let digest = published::digest(published::EXTEND);
+    server.cli(&["SCRIPT", "LOAD", published::EXTEND]);
+    let extended = server.cli(&[
+        "EVALSHA",
+        &digest,
+        "1",
+        &index,
+        id.as_str(),
+        "90000",
+        &tolerance,
+        "",
+    ]);
+    let found = ours
+        .find(LookupBy::LockId(&id), &Call::new())
+        .expect("an answer");
+    assert_eq!(
+        extended.list()[1].int(),
+        found.expect("the lock").expires_at_ms
+    );
+    let released = ours.release(&id, &Call::new()).expect("an answer");
+    assert_eq!(released, ReleaseOutcome::Released);
+    let next = LockId::random().expect("an id");
+    match ours.acquire(&key, &next, ttl(60_000), &Call::new()) {
+        Ok(AcquireOutcome::Acquired(grant)) => assert_eq!(grant.fence.get(), 2),
+        other => panic!("not granted: {other:?}"),
+    }
+    let ask = ["EVAL", published::IS_LOCKED, "1", &lock, &tolerance];
+    assert_eq!(server.cli(&ask).int(), 1);
+    let index = names.index(&next).expect("a name");
+    let release = [
+        "EVAL",
+        published::RELEASE,
+        "1",
+        &index,
+        next.as_str(),
+        &tolerance,
+    ];
+    assert_eq!(server.cli(&release).int(), 1);
+    assert!(!ours.is_locked(&key, &Call::new()).expect("an answer"));
+}
+
+/// What the TypeScript library does to a lock when it extends it: it decodes the value, changes the time, and encodes it.
+const THEIR_EXTEND: &str = "local lock = cjson.decode(redis.call('GET', KEYS[1])) lock.expiresAtMs = lock.expiresAtMs + 1 \
+     redis.call('SET', KEYS[1], cjson.encode(lock), 'PX', 60000) return 1";
+
+#[test]
+fn what_a_holder_says_is_carried_along_by_their_extend_and_absent_in_their_locks() {
+    let server = RedisServer::start(&[]);
+    let client = syncguard::Client::open(&server.url()).expect("a client");
+    let text = "build/7 é \\ \"x\"";
+    let guard = client.lock_with("a/b", &syncguard::LockOptions::new().holder(text));
+    let guard = guard.expect("a lock");
+    server.cli(&["EVAL", THEIR_EXTEND, "1", "syncguard:a/b"]);
+    let found = client.get_by_key_raw("a/b").expect("an answer");
+    assert_eq!(found.expect("a lock").holder.as_deref(), Some(text));
+    guard.release().expect("an answer").expect_released();
+
+    // A lock without the field, and one with something else in it.
+    let expires = 90_000_000_000_000_i64;
+    for (field, key) in [
+        ("", "theirs"),
+        ("\"holder\":{},", "odd"),
+        ("\"holder\":\"a\\u001b\",", "escapes"),
+    ] {
+        let value = format!(
+            "{{{field}\"key\":\"{key}\",\"lockId\":\"W647iISzFHXC1Nia_Mdz2Q\",\"fence\":\"000000000000001\",\
+             \"acquiredAtMs\":1,\"expiresAtMs\":{expires}}}"
+        );
+        server.cli(&["SET", &format!("syncguard:{key}"), &value]);
+        let found = client.get_by_key_raw(key).expect("an answer");
+        assert_eq!(found.expect("a lock").holder, None, "{key}");
+        let soon = syncguard::LockOptions::new().acquire_timeout(Duration::ZERO);
+        let refused = client.lock_with(key, &soon).expect_err("it is held");
+        assert_eq!(refused.code(), ErrorCode::AcquisitionTimeout);
+        assert_eq!(refused.holder_text(), None, "{key}");
+    }
+}
+
+/// How the TypeScript library takes a lock.
+const THEIR_ACQUIRE: &str = include_str!("../support/common/reference_acquire.lua");
+
+/// The fence of one grant of `key`, which is released again. `script` is ours, or theirs.
+fn fence_of(server: &RedisServer, key: &str, script: &str) -> u64 {
+    use syncguard::format::redis as published;
+    let names = KeySpace::redis("syncguard").expect("a prefix");
+    let (key, id) = (
+        Key::new(key).expect("a key"),
+        LockId::random().expect("an id"),
+    );
+    let lock = names.lock(&key).expect("a name");
+    let fence = names.fence(&lock).expect("a name");
+    let index = names.index(&id).expect("a name");
+    let (tolerance, largest) = (TIME_TOLERANCE_MS.to_string(), MAX_FENCE.to_string());
+    let head = published::value_head(&key, &id);
+    let (keys, rest) = match script {
+        THEIR_ACQUIRE => (
+            [&lock, &index, &fence],
+            &[&tolerance, &lock, key.as_str()][..],
+        ),
+        _ => (
+            [&lock, &fence, &index],
+            &[&tolerance, &largest, &head, ""][..],
+        ),
+    };
+    let head = [
+        "EVAL",
+        script,
+        "3",
+        keys[0],
+        keys[1],
+        keys[2],
+        id.as_str(),
+        "60000",
+    ];
+    let answer = server.cli(&[&head, rest].concat());
+    let granted = answer.list()[1].text();
+    assert_eq!(granted.len(), 15, "{granted}");
+    let stored = open(server, "syncguard").find(LookupBy::LockId(&id), &Call::new());
+    let stored = stored.expect("an answer").expect("the lock");
+    assert_eq!(stored.fence.to_string(), granted, "as it is stored");
+    let by_clock = script == published::ACQUIRE_BY_CLOCK;
+    let own_clock = stored.fence.get() >= stored.acquired_at_ms.unsigned_abs();
+    assert!(
+        own_clock || !by_clock,
+        "a grant by the clock is not behind it"
+    );
+    let release = [
+        "EVAL",
+        published::RELEASE,
+        "1",
+        &index,
+        id.as_str(),
+        &tolerance,
+    ];
+    assert_eq!(server.cli(&release).int(), 1);
+    stored.fence.get()
+}
+
+/// Their script counts on from a fence of the clock, and ours from theirs: always one plain number.
+#[test]
+fn their_acquire_and_ours_by_the_clock_go_on_from_each_other() {
+    use syncguard::format::redis::{ACQUIRE, ACQUIRE_BY_CLOCK};
+    let server = RedisServer::start(&[]);
+    let take = |script| fence_of(&server, "job", script);
+    assert_eq!(take(THEIR_ACQUIRE), 1);
+    let by_clock = take(ACQUIRE_BY_CLOCK);
+    assert!(by_clock > 1_700_000_000_000);
+    assert_eq!(take(THEIR_ACQUIRE), by_clock + 1);
+    assert_eq!(take(ACQUIRE), by_clock + 2);
+    let later = take(ACQUIRE_BY_CLOCK);
+    assert!(later > by_clock + 2);
+    // A counter ahead of the clock, with as many digits as a fence may have.
+    let counter = "syncguard:fence:syncguard:job";
+    for ahead in [4_000_000_000_000, 99_999_999_999_999, 899_999_999_999_990] {
+        server.cli(&["SET", counter, &ahead.to_string()]);
+        let scripts = [ACQUIRE_BY_CLOCK, THEIR_ACQUIRE, ACQUIRE_BY_CLOCK, ACQUIRE];
+        let fences = scripts.map(take);
+        assert_eq!(fences, [1, 2, 3, 4].map(|n| ahead + n));
+        let stored = server.cli(&["GET", counter]).text();
+        assert_eq!(stored, (ahead + 4).to_string(), "a plain number");
+    }
+    // Without their option they show: the fence is large and behind the time of the grant.
+    server.cli(&["SET", counter, "1700000000000"]);
+    assert_eq!(take(THEIR_ACQUIRE), 1_700_000_000_001);
 }

@@ -265,6 +265,10 @@ fn the_documented_rights_are_enough() {
             .expect("an answer")
             .is_released()
     );
+    assert!(
+        bob.list(&syncguard::ListOptions::new(), &Call::new())
+            .is_ok()
+    );
     // Without CLIENT SETNAME, INFO and CONFIG it works; what was not looked at is said.
     let warnings = bob.check(&Call::new()).expect("all rights are there");
     assert!(warnings[0].contains("INFO"), "{warnings:?}");

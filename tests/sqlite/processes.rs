@@ -130,6 +130,7 @@ fn play_a_part() {
         "own key" => contend(&dir, &format!("key {number}"), &number),
         "traffic" => traffic(&dir),
         "clock" => step_the_clock(&dir),
+        "clock after 2128" => refuse_a_late_clock(&dir),
         "container" => in_a_container(&dir),
         "boot" => one_boot(&dir),
         "umask" => with_umasks(&dir),
@@ -344,6 +345,38 @@ fn step_the_clock(dir: &Path) {
         });
     }
     free(&b, &id);
+}
+
+/// A fence of the clock in the year 2200 would stay in the counter for ever: nothing is written.
+fn refuse_a_late_clock(dir: &Path) {
+    const AFTER_2128: i64 = 175 * 365 * 24 * 3600;
+    let options = ClientOptions::new()
+        .operation_timeout(WAIT_LIMIT)
+        .fences(syncguard::FenceSource::Clock);
+    let url = format!("sqlite:{}/locks.db", dir.display());
+    let b = SqliteBackend::open(&url, &options).expect("a good URL");
+    let take = || attempt(&b, "k", MINUTE);
+    let (id, fence) = take().expect("an answer").expect("a grant");
+    free(&b, &id);
+    assert!(fence > 1_700_000_000_000, "{fence}");
+    set_wall_clock(dir, AFTER_2128);
+    let error = take().expect_err("a wrong clock");
+    assert_eq!(error.code(), ErrorCode::Internal, "{error}");
+    assert!(error.message().contains("clock"), "{error}");
+    assert!(!b.is_locked(&key("k"), &Call::new()).expect("an answer"));
+    set_wall_clock(dir, 0);
+    let (id, next) = take().expect("an answer").expect("a grant");
+    free(&b, &id);
+    let an_hour = 3_600_000;
+    assert!(next > fence && next < fence + an_hour, "{fence}, {next}");
+}
+
+#[test]
+fn a_clock_after_2128_is_an_error_and_changes_nothing() {
+    let dir = tempfile::tempdir().expect("a temp dir");
+    let place = support::plain_directory();
+    let clock = WallClock::build(dir.path(), place.path());
+    Player::start("clock after 2128", dir.path(), 0, &clock.env()).finish("the clock after 2128");
 }
 
 #[test]

@@ -150,6 +150,8 @@ fn check_tells_what_the_file_lies_on_and_its_other_names() {
     assert!(told.iter().any(|w| w.contains("hard links")), "{told:?}");
 }
 
+const SCHEMA_OF_TODAY: &str = syncguard::format::sqlite::SCHEMA;
+
 /// The tables as older versions made them.
 const OLDER_SCHEMA: &str = "PRAGMA journal_mode = WAL;
 CREATE TABLE syncguard_locks (
@@ -165,6 +167,42 @@ CREATE TABLE syncguard_locks (
 CREATE UNIQUE INDEX idx_syncguard_locks_lock_id ON syncguard_locks (lock_id);
 CREATE INDEX idx_syncguard_locks_expires ON syncguard_locks (boot_id, expires_boot_ms);
 CREATE TABLE syncguard_fence_counters (fence_key TEXT NOT NULL PRIMARY KEY, fence INTEGER NOT NULL) WITHOUT ROWID;";
+
+#[test]
+fn a_file_without_the_column_for_holders_is_used_as_it_is_until_the_set_up() {
+    let s = store();
+    let former = SCHEMA_OF_TODAY.replace(",\n    -- What the holder says of itself, behind its lock id and a space. NULL in rows of an older version.\n    holder TEXT", "");
+    assert_ne!(former, SCHEMA_OF_TODAY);
+    sql(&s.path, &format!("PRAGMA journal_mode = WAL; {former}"));
+    let url = format!("sqlite:{}", s.path.display());
+    let client = syncguard::Client::open(&url).expect("a client");
+    let shown = |key: &str| {
+        let found = client.get_by_key_raw(key).expect("answer");
+        found.expect("a lock").holder
+    };
+    let columns = || {
+        sql_text(
+            &s.path,
+            "SELECT group_concat(name) FROM pragma_table_info('syncguard_locks')",
+        )
+    };
+    let before = client.lock("k").expect("a lock");
+    client.check().expect("a report");
+    assert_eq!(shown("k"), None);
+    assert!(!columns().contains("holder"), "{}", columns());
+    client.setup_schema().expect("set-up");
+    assert!(columns().ends_with(",holder"), "{}", columns());
+    assert_eq!(shown("k"), None);
+    before.release().expect("answer").expect_released();
+    let _held = client.lock_with("k", &syncguard::LockOptions::new().holder("now"));
+    assert_eq!(shown("k").as_deref(), Some("now"));
+    // As a program of an older version writes the row.
+    sql(
+        &s.path,
+        "UPDATE syncguard_locks SET lock_id = 'W647iISzFHXC1Nia_Mdz2Q'",
+    );
+    assert_eq!(shown("k"), None);
+}
 
 #[test]
 fn a_file_of_an_older_version_keeps_its_locks_and_fences() {
@@ -394,6 +432,13 @@ fn purging_leaves_what_has_only_just_run_out() {
         in_time
     });
     assert!(in_time, "fifty tries were too slow");
+}
+
+/// The first column of the first row.
+fn sql_text(path: &Path, statement: &str) -> String {
+    let c = Connection::open(path).expect("the file");
+    c.query_row(statement, [], |row| row.get(0))
+        .expect(statement)
 }
 
 fn sql(path: &Path, statement: &str) {
@@ -845,5 +890,53 @@ fn a_pipe_is_refused_and_no_call_hangs_in_it() {
         std::thread::spawn(move || tell.send(code(store.is_locked(&key("k"), &Call::new()))));
         let answer = told.recv_timeout(Duration::from_secs(30));
         assert_eq!(answer, Ok(ErrorCode::InvalidArgument), "{pipe}");
+    }
+}
+
+/// Another program may write what it likes: a key that is no text must not make the listing begin again.
+#[test]
+fn a_listing_ends_at_keys_that_are_no_texts() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("locks.db");
+    let client = syncguard::Client::open(&format!("sqlite:{}", path.display())).expect("a client");
+    let _guards = ["a", "b", "c"].map(|key| client.lock(key).expect("a lock"));
+    let sqlite = Connection::open(&path).expect("the file");
+    let copy = |key: &str, id: usize| {
+        let columns = "expires_at_ms, acquired_at_ms, fence, user_key, boot_id, expires_boot_ms, written_boot_ms";
+        let text = format!(
+            "INSERT INTO syncguard_locks (key, lock_id, {columns}) \
+             SELECT {key}, 'another-{id}', {columns} FROM syncguard_locks WHERE key = 'a'"
+        );
+        sqlite.execute(&text, []).expect("a row");
+    };
+    let odd = [
+        "CAST(x'ff' AS TEXT)",
+        "CAST(x'62ff' AS TEXT)",
+        "x'00'",
+        "x'61'",
+        "x'ffff'",
+    ];
+    for (id, key) in odd.into_iter().enumerate() {
+        copy(key, id);
+    }
+    for examine in [1, 2, 3, 100] {
+        let mut options = syncguard::ListOptions::new().examine(examine);
+        let mut found = Vec::new();
+        for pages in 0.. {
+            assert!(pages < 20, "the listing has no end");
+            let page = client.list_raw(&options).expect("a page");
+            found.extend(page.locks.into_iter().map(|lock| lock.key));
+            match page.next {
+                Some(next) => options = options.after(next),
+                None => break,
+            }
+        }
+        // A page of one row that is no text of ours ends the listing early; no lock comes twice.
+        let expected = if examine == 1 {
+            vec!["a", "b"]
+        } else {
+            vec!["a", "b", "c"]
+        };
+        assert_eq!(found, expected, "{examine}");
     }
 }

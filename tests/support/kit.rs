@@ -53,6 +53,20 @@ impl Kit {
             .expect("an answer")
     }
 
+    /// Does `work`, and moves the clock by a millisecond whenever a wait sleeps.
+    pub fn moving<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        std::thread::scope(|scope| {
+            let worker = scope.spawn(work);
+            while !worker.is_finished() {
+                if self.clock.sleepers() > 0 {
+                    self.clock.advance(Duration::from_millis(1));
+                }
+                std::thread::yield_now();
+            }
+            worker.join().expect("no panic")
+        })
+    }
+
     /// Moves the clock to the next renewal and waits until it was answered.
     pub fn renew(&self, guard: &Guard) {
         let before = guard.expires_at_ms();

@@ -2,6 +2,7 @@
 // Every program has all of it and uses a part.
 #![allow(dead_code, unused_imports)]
 
+pub mod certificates;
 pub mod common;
 pub mod fake_postgres;
 pub mod forwarding_pooler;
@@ -12,7 +13,7 @@ pub mod passing;
 pub mod process;
 pub mod verbs;
 
-pub use common::{postgres, proxy, redis, stopwatch};
+pub use common::{postgres, proxy, redis, stopwatch, topologies};
 
 use std::fs::File;
 use std::thread::JoinHandle;

@@ -190,8 +190,14 @@ fn nothing_is_lost_in_a_crowd() {
                         let canceller = token.clone();
                         scope.spawn(move || canceller.cancel());
                     }
-                    let Ok(mut slot) = pool.slot(rank, &limits) else {
-                        continue;
+                    let patient = (i + round) % 3 == 0;
+                    let mut slot = match pool.slot(rank, &limits) {
+                        Ok(slot) => slot,
+                        // A slot that was lost is missing to one that waits long: this fails, and does not hang.
+                        Err(error) => {
+                            assert!(!patient, "a slot was lost: {error}");
+                            continue;
+                        }
                     };
                     most.fetch_max(in_use.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
                     let connection = slot
@@ -205,7 +211,7 @@ fn nothing_is_lost_in_a_crowd() {
         }
     });
     let state = pool.state.lock();
-    assert_eq!((state.used, state.used_by_ordinary), (0, 0));
+    assert_eq!((state.slots.used, state.slots.used_by_ordinary), (0, 0));
     assert!(state.upkeep.is_empty() && state.ordinary.is_empty());
     let mut all = state.idle.clone();
     all.sort_unstable();
@@ -214,4 +220,32 @@ fn nothing_is_lost_in_a_crowd() {
         "each is there once"
     );
     assert!(state.idle.len() <= SIZE && most.into_inner() <= SIZE);
+}
+
+/// A wait ends without a slot, and before its caller has left the queue it is handed one: the slot is its caller's.
+#[test]
+fn a_slot_that_is_handed_to_a_caller_that_gives_up_is_not_lost() {
+    // In most rounds the wait has ended when the slot comes.
+    for _ in 0..20 {
+        let pool = Pool::<()>::new(2);
+        std::mem::forget(ordinary(&pool));
+        let token = CancelToken::new();
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| {
+                let call = Call::new().cancelled_by(&token);
+                let limits = Limits::enter(Owner::current(), AMPLE, &call).expect("time is left");
+                pool.slot(Rank::Ordinary, &limits).map(drop)
+            });
+            queued(&pool, Rank::Ordinary, 1);
+            // As when a slot is dropped, but with the cancel in the middle.
+            let mut state = pool.state.lock();
+            token.cancel();
+            thread::sleep(Duration::from_millis(5));
+            state.slots.vacate(Rank::Ordinary);
+            state.hand_over();
+            drop(state);
+            assert!(waiting.join().expect("it ends").is_ok(), "it was lost");
+        });
+        assert_eq!(pool.state.lock().slots.used, 0);
+    }
 }

@@ -39,6 +39,7 @@ fn granted(clock: &ManualClock, store: &MemoryBackend, options: &LockOptions) ->
         acquired,
         sent: clock.now(),
         refused_after: None,
+        waited: Duration::ZERO,
     };
     let core = Core::new(Arc::new(store.clone()), &ClientOptions::new().clock(clock));
     Held::new(&core, key, granted, &checked, options)
@@ -70,7 +71,7 @@ fn a_renewal_that_ends_before_the_guard_is_made_is_followed_by_the_next() {
         let (ttl, token) = held.life.next_renewal().expect("the renewal that is due");
         let answer = heartbeat::extend(&held, ttl, &Call::new().cancelled_by(&token));
         assert_eq!(answer.is_ok(), fault.is_none());
-        assert!(heartbeat::start(&held), "no thread to be had");
+        assert!(held.start_renewal(deadline), "no thread to be had");
 
         let guard = Guard::with_alarm(Arc::clone(&held), InUse::new(), alarm_id, first);
         let next = held.life.alarm().expect("a renewal to come");

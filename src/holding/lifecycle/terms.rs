@@ -1,4 +1,4 @@
-//! The types that a guard's lifecycle begins with, is asked with and answers with.
+//! The types that a guard's lifecycle begins with, is asked with and answers with. It uses `options`, `runtime` and `types`.
 
 use std::time::Duration;
 
@@ -12,9 +12,26 @@ pub(crate) struct Lease {
     pub(crate) sent: Duration,
     pub(crate) ttl: Ttl,
     pub(crate) pace: Pace,
+    /// How early this guard renews: 255 is nearly a tenth of the interval. Guards that were granted together, or whose renewals
+    /// failed together, do not renew together for ever.
+    pub(crate) early: u8,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) expires_at_ms: i64,
-    pub(crate) wants_report: bool,
+    /// Which of the lost callbacks are set, by [`LostCallback`].
+    pub(crate) callbacks: [bool; 2],
+}
+
+/// The two callbacks of a lost guard. Both obey the same rules; neither waits for the other.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum LostCallback {
+    /// The guard's own.
+    Guard,
+    /// The one of its client.
+    Client,
+}
+
+impl LostCallback {
+    pub(crate) const ALL: [Self; 2] = [Self::Guard, Self::Client];
 }
 
 /// What the timer must do after it rang.
@@ -24,10 +41,10 @@ pub(crate) enum Ring {
     Never,
     /// Ring again then.
     At(Duration),
-    /// Start the heartbeat thread, and ring again then.
+    /// Start a thread for the renewal that is due, and ring again then, when the lease is lost.
     Start(Duration),
-    /// The guard was lost just now; `report` asks for its callback.
-    Lost { report: bool },
+    /// Queue the lost callbacks: the guard was lost just now.
+    Lost,
 }
 
 /// How an extend went.
@@ -71,10 +88,18 @@ impl InDoubt {
 pub(crate) struct Effect {
     /// Whether the caller may believe in the lease.
     pub(crate) held: bool,
-    /// Whether the lost callback must be queued.
-    pub(crate) report: bool,
+    /// Whether the guard was lost by it: then the lost callbacks must be queued.
+    pub(crate) lost_now: bool,
     /// When the timer must ring.
     pub(crate) alarm: Option<Duration>,
+}
+
+impl Effect {
+    pub(super) const LOST: Self = Self {
+        held: false,
+        lost_now: true,
+        alarm: None,
+    };
 }
 
 /// ExtendTurn to send an extend.
@@ -94,6 +119,16 @@ pub(crate) enum ReleaseTurn {
     Known,
     /// The caller's own token or time ended the wait before the guard came to rest.
     Stopped,
+}
+
+/// How long after a request was sent the lease is renewed; `None` if it is not. An interval that the caller chose is kept.
+pub(super) fn renewed_after(pace: Pace, early: u8, ttl: Ttl) -> Option<Duration> {
+    let every = pace.interval(ttl)?;
+    let earlier = match pace {
+        Pace::Third => every * u32::from(early) / 2560,
+        Pace::Every(_) | Pace::Never => Duration::ZERO,
+    };
+    Some(every.saturating_sub(earlier))
 }
 
 /// The time by which the local belief ends before the store's: what clocks may drift and calls may take.

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::{
-    Effect, ExtendTurn, Extension, Lease, Lifecycle, LossReason, Pace, Ring, believed_until,
+    Effect, ExtendTurn, Extension, Lease, Lifecycle, LossReason, Pace, ReleaseTurn, Ring,
+    believed_until, renewed_after,
 };
 use crate::backend::call::Call;
 use crate::types::ttl::Ttl;
@@ -24,9 +25,10 @@ fn life(ttl_ms: u64, pace: Pace) -> Lifecycle {
         sent: at(0),
         ttl: ttl(ttl_ms),
         pace,
+        early: 0,
         max_hold: None,
         expires_at_ms: EPOCH_MS + i64::try_from(ttl_ms).expect("a short time"),
-        wants_report: true,
+        callbacks: [true, false],
     })
 }
 
@@ -68,7 +70,7 @@ fn an_answer_after_the_deadline_revives_nothing() {
             at(now_ms + 10),
         );
         assert_eq!(effect.held, revived, "answered at {now_ms} ms");
-        assert_eq!(effect.report, !revived);
+        assert_eq!(effect.lost_now, !revived);
         assert_eq!(life.loss(), (!revived).then_some(LossReason::NotRenewed));
         let left = life.remaining(at(now_ms));
         assert_eq!(left.is_zero(), !revived);
@@ -92,7 +94,7 @@ fn while_an_extend_is_in_flight_the_shorter_lease_counts() {
     assert_eq!(life.is_lost(short), (true, true));
     // The timer sees it too, and an answer that comes then is of no use.
     let (life, _) = sent(2_000);
-    assert!(matches!(life.ring(short), Ring::Lost { report: true }));
+    assert!(matches!(life.ring(short), Ring::Lost));
     let late = life.end_extend(
         short,
         at(1_000),
@@ -218,9 +220,54 @@ fn a_lease_that_ran_out_says_why() {
         sent: at(0),
         ttl: ttl(30_000),
         pace: Pace::Third,
+        early: 0,
         max_hold: Some(at(5_000)),
         expires_at_ms: EPOCH_MS,
-        wants_report: false,
+        callbacks: [false, false],
     });
     assert_eq!(lost(held), Some(LossReason::MaxHold));
+}
+
+#[test]
+fn guards_renew_up_to_a_tenth_early_unless_the_caller_chose_the_interval() {
+    let after = |early, pace| renewed_after(pace, early, ttl(30_000));
+    assert_eq!(after(0, Pace::Third), Some(at(10_000)));
+    assert_eq!(after(128, Pace::Third), Some(at(9_500)));
+    assert!(after(255, Pace::Third) > Some(at(9_000)));
+    assert_eq!(after(255, Pace::Every(at(7_000))), Some(at(7_000)));
+    assert_eq!(after(255, Pace::Never), None);
+}
+
+/// The thread for a renewal leaves while a manual extend is in flight: if that fails, the renewal is due once more.
+#[test]
+fn a_failed_extend_does_not_swallow_the_renewal_that_was_due() {
+    for how in [Extension::Refused, unknown(60_000)] {
+        let life = life(30_000, Pace::Third);
+        let (turn, _) = life.begin_extend(at(9_999), ttl(30_000), &Call::new());
+        assert!(matches!(turn, ExtendTurn::Send(..)));
+        assert!(matches!(life.ring(at(10_000)), Ring::Start(_)));
+        assert!(life.next_renewal().is_none(), "one extend at a time");
+        let effect = life.end_extend(at(10_001), at(9_999), ttl(30_000), &how, at(10_100));
+        assert_eq!(effect.alarm, Some(at(10_001)));
+        assert!(matches!(life.ring(at(10_001)), Ring::Start(_)));
+        assert!(life.next_renewal().is_some());
+    }
+}
+
+/// Thousands of renewals may wait for a thread: a release does not wait with them.
+#[test]
+fn a_release_does_not_wait_for_a_renewal_that_has_not_begun() {
+    let life = life(30_000, Pace::Third);
+    assert!(matches!(life.ring(at(10_000)), Ring::Start(_)));
+    let at_once = Call::new().within(Duration::from_secs(30));
+    assert!(matches!(life.begin_release(&at_once), ReleaseTurn::Send));
+    assert!(life.next_renewal().is_none(), "nothing is sent any more");
+}
+
+#[test]
+fn a_look_finds_the_loss_before_the_timer_rings() {
+    let life = life(30_000, Pace::Never);
+    assert_eq!(life.is_lost(at(29_697)), (false, false));
+    assert_eq!(life.is_lost(at(29_698)), (true, true));
+    assert_eq!(life.is_lost(at(29_699)), (true, false), "it is told once");
 }

@@ -59,7 +59,7 @@ impl Gate {
 }
 
 #[test]
-fn a_literal_address_asks_nobody() {
+fn a_literal_address_asks_no_resolver() {
     for (host, ip) in [("192.0.2.7", "192.0.2.7"), ("::1", "::1"), ("[::1]", "::1")] {
         let found = addresses(host, 7, &within(AMPLE)).expect("an address");
         let ip: IpAddr = ip.parse().expect("an address");

@@ -1,4 +1,4 @@
-//! `tls-server-end-point` of RFC 5929: the hash of the server's certificate.
+//! `tls-server-end-point` of RFC 5929: the hash of the server's certificate. It uses `der` alone.
 
 use sha2::{Digest, Sha224, Sha256, Sha384, Sha512};
 

@@ -2,6 +2,7 @@
 
 mod binding;
 mod der;
+mod identity;
 mod roots;
 mod verify;
 
@@ -18,6 +19,7 @@ use rustls::{ClientConfig, ClientConnection};
 
 use crate::backend::limits::Limits;
 use crate::net::descriptor::{Descriptor, broken, hung_up, is_not_yet};
+use crate::options::connections::CertificateFiles;
 use crate::runtime::sync::Mutex;
 use crate::types::error::LockError;
 
@@ -43,30 +45,58 @@ pub(crate) struct Tls {
 struct TlsShared {
     verify: Verify,
     ca_file: Option<PathBuf>,
-    /// Made at the first session. A failure is not kept: the file may be there the next time.
+    identity: Option<CertificateFiles>,
+    /// The user's own, or made at the first session. A failure is not kept: the file may be there the next time.
     config: Mutex<Option<Arc<ClientConfig>>>,
 }
 
 impl Tls {
-    /// Trusts the certificates in `ca_file`, or the system's. Reads nothing yet.
-    pub(crate) fn new(verify: Verify, ca_file: Option<PathBuf>) -> Self {
+    /// Trusts the certificates in `ca_file`, or the system's, and shows the server the certificate of `identity`. Reads nothing yet.
+    pub(crate) fn new(
+        verify: Verify,
+        ca_file: Option<PathBuf>,
+        identity: Option<CertificateFiles>,
+    ) -> Self {
+        Self::with(verify, ca_file, identity, None)
+    }
+
+    /// As the user's own configuration says.
+    pub(crate) fn own(config: Arc<ClientConfig>) -> Self {
+        Self::with(Verify::Full, None, None, Some(config))
+    }
+
+    fn with(
+        verify: Verify,
+        ca_file: Option<PathBuf>,
+        identity: Option<CertificateFiles>,
+        config: Option<Arc<ClientConfig>>,
+    ) -> Self {
         Self {
             shared: Arc::new(TlsShared {
                 verify,
                 ca_file,
-                config: Mutex::new(None),
+                identity,
+                config: Mutex::new(config),
             }),
         }
     }
 
     fn config(&self, limits: &Limits<'_>) -> Result<Arc<ClientConfig>, LockError> {
-        if let Some(config) = &*self.shared.config.lock() {
-            return Ok(Arc::clone(config));
-        }
-        // Not under the mutex: each caller waits for the roots within its own limits.
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = Arc::new(self.build(provider, limits)?);
-        Ok(Arc::clone(self.shared.config.lock().get_or_insert(config)))
+        // Not under the mutex: each caller waits for files within its own limits.
+        let known = self.shared.config.lock().clone();
+        let config = match known {
+            Some(config) => config,
+            None => {
+                let config = Arc::new(self.build(provider(), limits)?);
+                Arc::clone(self.shared.config.lock().get_or_insert(config))
+            }
+        };
+        let Some(files) = &self.shared.identity else {
+            return Ok(config);
+        };
+        let mut config = ClientConfig::clone(&config);
+        config.client_auth_cert_resolver = identity::read(files, &provider(), limits)?;
+        Ok(Arc::new(config))
     }
 
     fn build(
@@ -100,8 +130,13 @@ impl fmt::Debug for Tls {
         f.debug_struct("Tls")
             .field("verify", &self.shared.verify)
             .field("ca_file", &self.shared.ca_file)
+            .field("identity", &self.shared.identity)
             .finish()
     }
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
 }
 
 /// A connection under TLS. It does not own the socket. Dropping it sends nothing.
@@ -174,6 +209,65 @@ impl TlsSession {
         }
     }
 
+    /// Takes and sends some of `bytes` without waiting; `None` if the buffers are full.
+    #[cfg(feature = "redis")]
+    pub(crate) fn try_send(
+        &mut self,
+        descriptor: &Descriptor,
+        bytes: &[u8],
+        unflushed: &mut bool,
+    ) -> Result<Option<usize>, LockError> {
+        // First what was taken before: this bounds what the session keeps.
+        if !self.try_flush(descriptor)? {
+            *unflushed = true;
+            return Ok(None);
+        }
+        let taken = io::Write::write(&mut self.connection.writer(), bytes).map_err(broken)?;
+        *unflushed = !self.try_flush(descriptor)?;
+        Ok(Some(taken))
+    }
+
+    /// Sends what TLS has to say without waiting, and answers whether that was all.
+    #[cfg(feature = "redis")]
+    fn try_flush(&mut self, descriptor: &Descriptor) -> Result<bool, LockError> {
+        while self.connection.wants_write() {
+            match self.connection.write_tls(&mut TlsTransport { descriptor }) {
+                Ok(_) => {}
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) if is_not_yet(&e) => return Ok(false),
+                Err(e) => return Err(broken(e)),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Reads without waiting; `None` if nothing is there yet.
+    #[cfg(feature = "redis")]
+    pub(crate) fn try_read(
+        &mut self,
+        descriptor: &Descriptor,
+        into: &mut [u8],
+    ) -> Result<Option<usize>, LockError> {
+        loop {
+            match io::Read::read(&mut self.connection.reader(), into) {
+                Ok(0) => return Err(hung_up()),
+                Ok(n) => return Ok(Some(n)),
+                Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Err(hung_up()),
+                Err(e) if is_not_yet(&e) => {}
+                Err(e) => return Err(broken(e)),
+            }
+            // An answer to the peer's own messages, such as a new key. What does not go now goes before the next request.
+            self.try_flush(descriptor)?;
+            match self.connection.read_tls(&mut TlsTransport { descriptor }) {
+                Ok(0) => return Err(hung_up()),
+                Ok(_) => self.process(descriptor, "connection broke")?,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) if is_not_yet(&e) => return Ok(None),
+                Err(e) => return Err(broken(e)),
+            }
+        }
+    }
+
     /// Whether nothing is to be read but messages of TLS itself: servers send tickets after the handshake.
     pub(crate) fn is_quiet(&mut self, descriptor: &Descriptor) -> bool {
         // A peer that goes on sending such messages is not quiet.
@@ -206,10 +300,21 @@ impl TlsSession {
             match self.connection.write_tls(&mut TlsTransport { descriptor }) {
                 Ok(_) => {}
                 Err(e) if is_not_yet(&e) => descriptor.wait(PollFlags::POLLOUT, limits)?,
-                Err(e) => return Err(broken(e)),
+                Err(e) => return Err(self.farewell(descriptor).unwrap_or_else(|| broken(e))),
             }
         }
         Ok(())
+    }
+
+    /// Why the peer has ended the connection, if it said so before it did: a server of TLS 1.3 refuses the client's certificate after
+    /// the handshake, while the client sends already.
+    fn farewell(&mut self, descriptor: &Descriptor) -> Option<LockError> {
+        while let Ok(1..) = self.connection.read_tls(&mut TlsTransport { descriptor }) {
+            if let Err(e) = self.connection.process_new_packets() {
+                return Some(verify::explain(&e, "connection broke").with_source(e));
+            }
+        }
+        None
     }
 
     /// Takes in what the peer has sent; `false` at the end of the stream.
@@ -230,12 +335,17 @@ impl TlsSession {
         } else {
             "connection broke"
         };
+        self.process(descriptor, phase)?;
+        Ok(true)
+    }
+
+    fn process(&mut self, descriptor: &Descriptor, phase: &str) -> Result<(), LockError> {
         if let Err(e) = self.connection.process_new_packets() {
             // The alert tells the peer why. Its end is not waited for.
             let _ = self.connection.write_tls(&mut TlsTransport { descriptor });
             return Err(verify::explain(&e, phase).with_source(e));
         }
-        Ok(true)
+        Ok(())
     }
 }
 

@@ -16,6 +16,7 @@ use sha2::{Digest, Sha256, Sha384};
 
 use super::*;
 use crate::backend::call::Call;
+use crate::net::dialer::Dialer;
 use crate::net::socket::Socket;
 use crate::net::uri::Endpoint;
 use crate::runtime::cancel::CancelToken;
@@ -60,7 +61,7 @@ impl Authority {
     }
 
     fn tls(&self, verify: Verify) -> Tls {
-        Tls::new(verify, Some(self.file()))
+        Tls::new(verify, Some(self.file()), None)
     }
 
     fn sign(&self, change: impl FnOnce(&mut CertificateParams)) -> Arc<ServerConfig> {
@@ -111,7 +112,7 @@ fn connect(serve: impl FnOnce(TcpStream) + Send + 'static) -> Socket {
         port: listener.local_addr().expect("bound").port(),
     };
     thread::spawn(move || serve(listener.accept().expect("a client").0));
-    Socket::connect(&endpoint, &within(AMPLE)).expect("connected")
+    Socket::connect(&endpoint, &Dialer::default(), &within(AMPLE)).expect("connected")
 }
 
 /// Sends back what comes; ends like a crash, without a goodbye, when told to.
@@ -286,7 +287,7 @@ fn a_certificate_of_version_1_is_enough_where_any_is_accepted() {
             .with_cert_resolver(Arc::new(rustls::sign::SingleCertAndKey::from(certified)));
         Arc::new(config)
     };
-    let tls = Tls::new(Verify::Nothing, None);
+    let tls = Tls::new(Verify::Nothing, None, None);
     let mut socket = connect(echo(config(key.clone())));
     socket
         .encrypt(&tls, "localhost", &within(AMPLE))
@@ -420,7 +421,7 @@ fn a_silent_session_ends_by_the_deadline() {
 }
 
 #[test]
-fn who_answers_no_handshake_may_speak_no_tls() {
+fn a_peer_that_answers_no_handshake_may_speak_no_tls() {
     let authority = Authority::new();
     let tls = authority.tls(Verify::Full);
     // A busy machine may need all of the time to send its part.
@@ -440,7 +441,7 @@ fn roots_that_cannot_be_used_are_the_callers_fault_and_not_kept() {
     let config = authority.sign(|_| {});
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("ca.pem");
-    let tls = Tls::new(Verify::Full, Some(file.clone()));
+    let tls = Tls::new(Verify::Full, Some(file.clone()), None);
     let invalid = || {
         let error = refused(Arc::clone(&config), &tls, "localhost");
         assert_eq!(error.code(), ErrorCode::InvalidArgument, "{error:?}");
@@ -459,7 +460,7 @@ fn roots_that_cannot_be_used_are_the_callers_fault_and_not_kept() {
     socket
         .encrypt(&tls, "localhost", &within(AMPLE))
         .expect("accepted");
-    let directory = Tls::new(Verify::Authority, Some(dir.path().to_owned()));
+    let directory = Tls::new(Verify::Authority, Some(dir.path().to_owned()), None);
     let error = refused(Arc::clone(&config), &directory, "localhost");
     assert_eq!(error.code(), ErrorCode::InvalidArgument);
     let error = refused(config, &tls, "no host/at all");
@@ -469,7 +470,7 @@ fn roots_that_cannot_be_used_are_the_callers_fault_and_not_kept() {
 #[test]
 fn the_systems_roots_do_not_know_our_authority() {
     let config = Authority::new().sign(|_| {});
-    let error = refused(config, &Tls::new(Verify::Full, None), "localhost");
+    let error = refused(config, &Tls::new(Verify::Full, None, None), "localhost");
     let expected = match RootsSource::new(None).roots(&within(AMPLE)) {
         Ok(_) => ErrorCode::AuthFailed,
         Err(_) => ErrorCode::InvalidArgument,

@@ -1,4 +1,5 @@
-//! Certificates that are asked for less than a trusted issuer and the host's name, and why one is refused.
+//! Certificates that are asked for less than a trusted issuer and the host's name, and why one is refused. It uses `der` and
+//! `types`.
 
 use std::sync::Arc;
 
@@ -94,18 +95,26 @@ pub(super) fn explain(e: &Error, phase: &str) -> LockError {
                 ),
             );
         }
-        Error::AlertReceived(
-            AlertDescription::CertificateRequired
-            | AlertDescription::BadCertificate
-            | AlertDescription::AccessDenied,
-        ) => (
+        Error::AlertReceived(AlertDescription::CertificateRequired) => (
             ErrorCode::AuthFailed,
             "the server asks for a client certificate".to_owned(),
         ),
-        Error::AlertReceived(alert) => (
-            ErrorCode::ServiceUnavailable,
-            format!("the server refused it ({alert:?})"),
-        ),
+        Error::AlertReceived(AlertDescription::BadCertificate | AlertDescription::AccessDenied) => {
+            (
+                ErrorCode::AuthFailed,
+                "the server asks for a client certificate, or refused the client's".to_owned(),
+            )
+        }
+        Error::AlertReceived(alert) => match refusal_of_ours(*alert) {
+            Some(why) => (
+                ErrorCode::AuthFailed,
+                format!("the server refused the client certificate: {why}"),
+            ),
+            None => (
+                ErrorCode::ServiceUnavailable,
+                format!("the server refused it ({alert:?})"),
+            ),
+        },
         Error::InvalidMessage(_) => (
             ErrorCode::ServiceUnavailable,
             "the server does not speak TLS on this port".to_owned(),
@@ -113,6 +122,19 @@ pub(super) fn explain(e: &Error, phase: &str) -> LockError {
         other => (ErrorCode::ServiceUnavailable, other.to_string()),
     };
     LockError::new(code, format!("the TLS {phase}: {why}"))
+}
+
+/// What these alerts say is about the only certificate that the peer has seen: the client's.
+fn refusal_of_ours(alert: AlertDescription) -> Option<&'static str> {
+    Some(match alert {
+        AlertDescription::CertificateExpired => "it has expired, or is not valid yet",
+        AlertDescription::CertificateRevoked => "it was revoked",
+        AlertDescription::UnknownCA => "the server does not know its issuer",
+        AlertDescription::UnsupportedCertificate => "it is of a kind that the server does not take",
+        AlertDescription::CertificateUnknown => "the server does not say why",
+        AlertDescription::DecryptError => "the key may not be its own",
+        _ => return None,
+    })
 }
 
 fn refusal(e: &CertificateError) -> String {

@@ -1,4 +1,4 @@
-//! The faults that a test injects into the store in memory.
+//! The faults that a test injects into the store in memory. It uses `types` alone.
 
 use std::time::Duration;
 
@@ -21,6 +21,16 @@ pub enum Verb {
 }
 
 /// What goes wrong.
+///
+/// ```
+/// use syncguard::testkit::{Fault, MemoryBackend, Verb};
+/// use syncguard::{Client, ErrorCode};
+///
+/// let store = MemoryBackend::new();
+/// store.always(Verb::Acquire, Fault::Refuse(ErrorCode::AuthFailed));
+/// let error = Client::from_backend(store).lock("nightly").unwrap_err();
+/// assert_eq!(error.code(), ErrorCode::AuthFailed);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {

@@ -1,4 +1,6 @@
 //! For tests of your own code: a store in memory, a clock the test moves, faults it injects. No server, no waiting.
+//! For authors of stores: the [contract](mod@contract) of a store, as [tests](contract!). It uses `clock`, `fault`,
+//! `verbs`, `backend`, `options`, `runtime` and `types`.
 //!
 //! ```
 //! use std::time::Duration;
@@ -18,6 +20,7 @@
 //! ```
 
 mod clock;
+pub mod contract;
 mod fault;
 mod verbs;
 
@@ -28,6 +31,7 @@ use std::time::Duration;
 use self::verbs::MemoryState;
 use crate::backend::call::Call;
 use crate::backend::limits::Limits;
+use crate::backend::list::{ListOptions, ListPage};
 use crate::backend::{
     Absence, AcquireOutcome, Backend, Capabilities, ExtendOutcome, Freed, LookupBy, ReleaseOutcome,
     Watch,
@@ -44,8 +48,22 @@ use crate::types::ttl::Ttl;
 
 pub use self::clock::ManualClock;
 pub use self::fault::{Fault, Verb};
+#[doc(inline)]
+pub use crate::__contract as contract;
 
 /// A [`Backend`] in memory with a clock of its own. Clones are the same store, as several clients of one server would be.
+///
+/// ```
+/// use syncguard::Client;
+/// use syncguard::testkit::MemoryBackend;
+///
+/// let store = MemoryBackend::new();
+/// let (one, other) = (Client::from_backend(store.clone()), Client::from_backend(store));
+/// let guard = one.lock("nightly")?;
+/// assert!(other.try_lock("nightly")?.is_none());
+/// # drop(guard);
+/// # Ok::<(), syncguard::LockError>(())
+/// ```
 #[derive(Clone)]
 pub struct MemoryBackend {
     shared: Arc<MemoryShared>,
@@ -330,7 +348,7 @@ impl Backend for MemoryBackend {
     ) -> Result<AcquireOutcome, LockError> {
         let absent = || AcquireOutcome::Locked(None);
         self.call(Verb::Acquire, call, absent, |state, now| {
-            state.acquire(key, lock_id, ttl, now)
+            state.acquire(key, lock_id, ttl, call.holder(), now)
         })
     }
 
@@ -388,6 +406,18 @@ impl Backend for MemoryBackend {
         Limits::enter(self.shared.owner, self.shared.timeout, call)?;
         let now = self.now_ms();
         Ok(self.shared.state.lock().purge_expired(limit, now))
+    }
+
+    fn list(
+        &self,
+        options: &ListOptions,
+        call: &Call<'_>,
+    ) -> Result<ListPage<StoredLock>, LockError> {
+        let request = options.checked()?;
+        let absent = || ListPage::new(Vec::new(), None);
+        self.call(Verb::Lookup, call, absent, |state, now| {
+            state.list(&request, now)
+        })
     }
 }
 

@@ -1,12 +1,14 @@
-//! The verbs of the store in memory: what each does to the stored locks at a given time.
+//! The verbs of the store in memory: what each does to the stored locks at a given time. It uses `fault`, `backend` and `types`.
 
 use std::collections::{HashMap, VecDeque};
 
 use super::fault::{Fault, Verb};
+use crate::backend::list::{ListCursor, ListPage, ListRequest};
 use crate::backend::{Absence, AcquireOutcome, ExtendOutcome, Freed, LookupBy, ReleaseOutcome};
 use crate::types::error::LockError;
 use crate::types::fence::Fence;
 use crate::types::holder::Holder;
+use crate::types::holder_text::HolderText;
 use crate::types::key::Key;
 use crate::types::liveness::{CLEANUP_GUARD_MS, is_live};
 use crate::types::lock_id::LockId;
@@ -45,6 +47,7 @@ impl MemoryState {
         key: &Key,
         lock_id: &LockId,
         ttl: Ttl,
+        holder: Option<&HolderText>,
         now: i64,
     ) -> Result<AcquireOutcome, LockError> {
         if let Some(held) = self.find(LookupBy::Key(key), now) {
@@ -59,7 +62,8 @@ impl MemoryState {
                 Some(held.lock_id.log_hash()),
                 Some(held.fence),
                 held.expires_at_ms.saturating_sub(now),
-            );
+            )
+            .saying(held.holder);
             return Ok(AcquireOutcome::Locked(Some(holder)));
         }
         let counter = self.fences.get(key).copied().unwrap_or(0);
@@ -69,7 +73,8 @@ impl MemoryState {
         let expires_at_ms = now + ttl.as_millis();
         self.locks.insert(
             key.clone(),
-            StoredLock::new(key.as_str(), *lock_id, fence, expires_at_ms, now),
+            StoredLock::new(key.as_str(), *lock_id, fence, expires_at_ms, now)
+                .saying(holder.and_then(|text| HolderText::read(text.as_str()))),
         );
         self.ids.insert(*lock_id, key.clone());
         Ok(AcquireOutcome::Acquired(Acquired::new(
@@ -110,6 +115,33 @@ impl MemoryState {
         };
         lock.filter(|lock| is_live(lock.expires_at_ms, now))
             .cloned()
+    }
+
+    /// Live locks in the order of their keys.
+    pub(super) fn list(
+        &self,
+        request: &ListRequest<'_>,
+        now: i64,
+    ) -> Result<ListPage<StoredLock>, LockError> {
+        let after = request.after.map(ListCursor::key).transpose()?;
+        let mut keys: Vec<_> = self.locks.keys().map(Key::as_str).collect();
+        keys.retain(|key| after.is_none_or(|after| *key > after));
+        keys.sort_unstable();
+        let more = keys.len() > request.examine as usize;
+        keys.truncate(request.examine as usize);
+        let next = keys.last().filter(|_| more).copied();
+        let live = |lock: &&StoredLock| {
+            is_live(lock.expires_at_ms, now) && lock.key.starts_with(&request.prefix)
+        };
+        let mut locks: Vec<_> = self
+            .locks
+            .values()
+            .filter(|lock| keys.binary_search(&lock.key.as_str()).is_ok())
+            .filter(live)
+            .cloned()
+            .collect();
+        locks.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+        Ok(ListPage::new(locks, next.map(ListCursor::after_key)))
     }
 
     pub(super) fn purge_expired(&mut self, limit: u32, now: i64) -> u64 {

@@ -1,4 +1,5 @@
-//! One session: what is sent in one write, its answers, and the request to cancel it. `transaction` has what is sent for a verb.
+//! One session: what is sent in one write, its answers, and the request to cancel it. `transaction` has what is sent for a verb. It
+//! uses `error`, `message`, `startup`, `backend`, `runtime` and `types`.
 
 use std::time::Duration;
 

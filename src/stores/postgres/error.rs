@@ -1,9 +1,11 @@
-//! What the server's refusals mean. It uses `types` alone.
+//! What the server's refusals mean. It uses `types`, and the names of `sql`.
 
 use fallible_iterator::FallibleIterator;
 use postgres_protocol::message::backend::ErrorFields;
 
+use super::sql::{GATE_FUNCTION, GATE_TABLE};
 use crate::types::error::{ErrorCode, LockError};
+use crate::types::fence::CLOCK_IS_WRONG;
 
 /// How far the exchange had come when the server refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +23,31 @@ pub(crate) struct Refusal {
     pub(crate) code: String,
     pub(crate) severity: String,
     message: String,
+}
+
+/// The error for an error of the server, with its SQLSTATE, its severity and its message. Of the message only names of tables, columns and
+/// functions are repeated.
+///
+/// A server that ends the connection with it (`FATAL`) may have committed before: the effect is then unknown. Any other error rolls the
+/// transaction back.
+///
+/// ```
+/// use syncguard::ErrorCode;
+/// use syncguard::format::postgres::refusal;
+///
+/// assert_eq!(refusal("57014", "ERROR", "canceling statement due to statement timeout").code(), ErrorCode::NetworkTimeout);
+/// ```
+pub fn refusal(sqlstate: &str, severity: &str, message: &str) -> LockError {
+    let refusal = Refusal {
+        code: sqlstate.to_owned(),
+        severity: severity.to_owned(),
+        message: message.to_owned(),
+    };
+    let stage = match refusal.is_fatal() {
+        true => Stage::Commit,
+        false => Stage::Body,
+    };
+    refusal.into_error(stage)
 }
 
 impl Refusal {
@@ -100,6 +127,7 @@ impl Refusal {
                 Internal,
                 "the fence counter of this key is over its limit or not a counter; the lock was not taken",
             ),
+            "SGF02" => (Internal, CLOCK_IS_WRONG),
             "25006" => (ServiceUnavailable, "the server is a standby or read-only"),
             // BEGIN READ WRITE on a standby.
             "0A000" if self.message.contains("recovery") => {
@@ -120,6 +148,14 @@ impl Refusal {
                 AuthFailed,
                 "the role lacks a right; docs/postgres.md lists the least grants",
             ),
+            "42P01" | "42883"
+                if self.message.contains(GATE_TABLE) || self.message.contains(GATE_FUNCTION) =>
+            {
+                (
+                    InvalidArgument,
+                    "the fence gate is missing; call setup_fence_gate() once, with a role that may create tables and functions",
+                )
+            }
             "42P01" | "42883" | "42703" | "3F000" | "42704" => (
                 InvalidArgument,
                 "the tables or functions are missing; call setup_schema() once, with a role that may create them",
@@ -217,6 +253,7 @@ mod tests {
             ("57014", NetworkTimeout),
             ("XX000", Internal),
             ("SGF01", Internal),
+            ("SGF02", Internal),
             ("", Internal),
         ] {
             let error = refusal(code, "").into_error(Stage::Body);

@@ -5,7 +5,7 @@
 -- A changed body needs a new VERSION in sql.rs: releases of the library share a database during an upgrade.
 CREATE OR REPLACE FUNCTION @ACQUIRE@(
   p_key pg_catalog.text, p_fence_key pg_catalog.text, p_user_key pg_catalog.text, p_lock_id pg_catalog.text,
-  p_ttl_ms pg_catalog.int8, p_tolerance_ms pg_catalog.int8, p_max_fence pg_catalog.int8, p_not_after_ms pg_catalog.int8,
+  p_ttl_ms pg_catalog.int8, p_tolerance_ms pg_catalog.int8, p_max_fence pg_catalog.int8, p_max_clock_ms pg_catalog.int8, p_not_after_ms pg_catalog.int8,
   OUT o_granted pg_catalog.bool, OUT o_lock_id pg_catalog.text, OUT o_fence pg_catalog.text,
   OUT o_expires_at_ms pg_catalog.int8, OUT o_now_ms pg_catalog.int8, OUT o_late_ms pg_catalog.int8)
 LANGUAGE plpgsql VOLATILE AS $syncguard$
@@ -14,6 +14,7 @@ DECLARE
   v_setting pg_catalog.text;
   v_held pg_catalog.bool;
   v_counter pg_catalog.int8;
+  v_least_fence pg_catalog.int8;
 BEGIN
   v_locked := pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext(p_key)) IS NOT NULL;
   SELECT t.lock_id, t.fence, t.expires_at_ms INTO o_lock_id, o_fence, o_expires_at_ms
@@ -31,7 +32,7 @@ BEGIN
   IF v_held AND (o_expires_at_ms OPERATOR(pg_catalog.>) (o_now_ms OPERATOR(pg_catalog.-) p_tolerance_ms)) IS NOT FALSE THEN
     o_granted := (o_lock_id OPERATOR(pg_catalog.=) p_lock_id) IS TRUE;
     IF NOT o_granted THEN
-      -- The row lock is the only thing written, and nobody needs it after a crash.
+      -- The row lock is the only thing written, and a crash may take it back.
       v_setting := pg_catalog.set_config('synchronous_commit', 'off', true);
     END IF;
     RETURN;
@@ -39,9 +40,16 @@ BEGIN
   IF pg_catalog.current_setting('synchronous_commit') OPERATOR(pg_catalog.=) 'off' THEN
     v_setting := pg_catalog.set_config('synchronous_commit', 'on', true);
   END IF;
+  -- The latest time that may become a fence, or 0 where fences are counted.
+  IF p_max_clock_ms OPERATOR(pg_catalog.>) 0::pg_catalog.int8 THEN
+    IF o_now_ms OPERATOR(pg_catalog.>) p_max_clock_ms THEN
+      RAISE EXCEPTION 'the clock is too far ahead for a fence' USING ERRCODE = 'SGF02';
+    END IF;
+    v_least_fence := o_now_ms;
+  END IF;
   LOOP
     -- The limits are part of the condition: a counter outside them is not touched.
-    UPDATE @FENCES@ f SET fence = f.fence OPERATOR(pg_catalog.+) 1
+    UPDATE @FENCES@ f SET fence = GREATEST(v_least_fence, f.fence OPERATOR(pg_catalog.+) 1)
       WHERE f.fence_key OPERATOR(pg_catalog.=) p_fence_key
         AND f.fence OPERATOR(pg_catalog.>=) 0::pg_catalog.int8 AND f.fence OPERATOR(pg_catalog.<) p_max_fence
       RETURNING f.fence INTO v_counter;
@@ -139,7 +147,7 @@ BEGIN
     DELETE FROM @LOCKS@ t
       WHERE t.key OPERATOR(pg_catalog.=) v_key AND t.lock_id OPERATOR(pg_catalog.=) p_lock_id;
     o_released := true;
-    -- Whoever waits for the key has the shared lock: only then is anybody told.
+    -- A client that waits for the key has the shared lock: only then is a notification sent.
     IF NOT pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtext('@CHANNEL@'), pg_catalog.hashtext(v_key)) THEN
       PERFORM pg_catalog.pg_notify('@CHANNEL@', pg_catalog.hashtext(v_key)::pg_catalog.text);
     END IF;

@@ -29,13 +29,13 @@ WITH trusted AS MATERIALIZED (
   JOIN pg_proc p ON p.pronamespace = n.oid AND p.proname = w.name
 ), fn AS MATERIALIZED (
   -- The one function that a call with these inputs reaches: others of the same name do not matter.
-  SELECT w.name, p.oid, p.proowner,
+  SELECT w.name, w.optional, p.oid, p.proowner,
     p.prosrc = p.body AND l.lanname = 'plpgsql' AND p.prokind = 'f' AND p.provolatile = 'v' AND p.proconfig IS NULL
       AND NOT p.prosecdef AND NOT p.proretset AND NOT p.proisstrict AND (p.parameters = (
         SELECT string_agg(concat_ws(' ', a.mode, a.name, tn.nspname || '.' || t.typname), ', ' ORDER BY a.place)
         FROM unnest(p.proallargtypes, p.proargmodes, p.proargnames) WITH ORDINALITY AS a(type, mode, name, place)
         JOIN pg_type t ON t.oid = a.type JOIN pg_namespace tn ON tn.oid = t.typnamespace)) IS TRUE AS is_ours
-  FROM json_to_recordset($4::json) AS w(name text)
+  FROM json_to_recordset($4::json) AS w(name text, optional bool)
   LEFT JOIN named p ON p.name = w.name AND p.inputs = (
     SELECT string_agg(tn.nspname || '.' || t.typname, ', ' ORDER BY a.place)
     FROM unnest(p.proargtypes::oid[]) WITH ORDINALITY AS a(type, place)
@@ -72,7 +72,7 @@ WITH trusted AS MATERIALIZED (
   SELECT role, name, relowner AS owner,
     -- A role that made all of it is one that sets up for others.
     NOT EXISTS (SELECT FROM rel o WHERE o.relowner IS DISTINCT FROM rel.relowner)
-      AND NOT EXISTS (SELECT FROM fn WHERE fn.proowner IS DISTINCT FROM rel.relowner) AS owns_all
+      AND NOT EXISTS (SELECT FROM fn WHERE fn.proowner IS DISTINCT FROM rel.relowner AND (fn.oid IS NOT NULL OR NOT fn.optional)) AS owns_all
   FROM rel WHERE relkind = 'r' AND relowner NOT IN (SELECT oid FROM trusted)
 )
 SELECT 'no-schema', format('there is no schema "%s"', $1) WHERE NOT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)
@@ -122,7 +122,20 @@ SELECT 'no-expiry-index', format('table "%s" has no index on expires_at_ms: purg
   FROM col WHERE name = 'expires_at_ms' AND attnum IS NOT NULL AND NOT EXISTS (
     SELECT FROM pg_index i WHERE i.indrelid = col.oid AND i.indisvalid AND i.indpred IS NULL AND i.indkey[0] = col.attnum)
 UNION ALL
-SELECT 'no-function', format('there is no function "%s"', name) FROM fn WHERE oid IS NULL
+SELECT 'no-function', format('there is no function "%s"', name) FROM fn WHERE oid IS NULL AND NOT optional
+UNION ALL
+SELECT CASE WHEN h.is_text IS NULL THEN CASE WHEN may.alter THEN 'no-holder' ELSE 'no-holder-right' END
+    WHEN NOT h.is_text THEN 'no-holder-right'
+    ELSE CASE WHEN may.create THEN 'no-holder-function' ELSE 'no-holder-right' END END,
+  CASE WHEN h.is_text IS FALSE
+    THEN format('column holder of table "%s" is not a text that may be NULL: what holders say of themselves is not stored', h.name)
+    ELSE format('table "%s" lacks the column holder, or its function: what holders say of themselves is not stored; setup_schema() by the owner of the table adds them', h.name) END
+  FROM (SELECT rel.name, rel.oid, rel.relowner, (SELECT a.atttypid = 'text'::regtype AND NOT a.attnotnull FROM pg_attribute a
+      WHERE a.attrelid = rel.oid AND a.attname = 'holder' AND NOT a.attisdropped) AS is_text
+    FROM rel WHERE role = 'locks' AND relkind = 'r') AS h
+  CROSS JOIN LATERAL (SELECT n.may AS create, n.may AND pg_has_role(h.relowner, 'USAGE') AS alter
+    FROM (SELECT has_schema_privilege(oid, 'CREATE') AS may FROM pg_namespace WHERE nspname = $1) AS n) AS may
+  WHERE h.is_text IS NOT TRUE OR EXISTS (SELECT FROM fn WHERE optional AND oid IS NULL)
 UNION ALL
 SELECT 'changed-function', format('function "%s" is not the one of this library', name) FROM fn WHERE oid IS NOT NULL AND NOT is_ours
 UNION ALL

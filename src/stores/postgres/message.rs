@@ -1,6 +1,7 @@
 //! Messages over a socket: encoding requests, reading replies within bounds, and the few binary values that the verbs use. It uses
 //! `net::socket`.
 
+use std::fmt;
 use std::ops::Range;
 
 use bytes::{Bytes, BytesMut};
@@ -26,9 +27,22 @@ const INT8: u32 = 20;
 
 /// A value sent with a statement.
 #[derive(Clone, Copy)]
-pub(crate) enum Param<'a> {
+#[non_exhaustive]
+pub enum Param<'a> {
+    /// A `text`.
     Text(&'a str),
+    /// An `int8`.
     Int8(i64),
+}
+
+/// `Debug` shows no text: it may be a key or a lock id.
+impl fmt::Debug for Param<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(text) => write!(f, "Text({} bytes)", text.len()),
+            Self::Int8(n) => write!(f, "Int8({n})"),
+        }
+    }
 }
 
 /// Appends a statement to run once, without a name: a pooler may give the next one to another session.
@@ -142,13 +156,59 @@ impl Channel {
     }
 }
 
-/// A row of binary values: where each of them lies in the message.
-pub(crate) struct Row {
+/// A row of a statement of this store.
+pub struct Row {
+    /// The values, wherever each of them lies.
     bytes: Bytes,
     fields: Vec<Option<Range<usize>>>,
+    form: ValueForm,
+}
+
+/// How values are written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ValueForm {
+    /// As this library asks for them.
+    Binary,
+    /// As the simple protocol gives them.
+    Text,
+}
+
+/// `Debug` shows no value: it may be a key or a lock id.
+impl fmt::Debug for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Row")
+            .field("fields", &self.fields.len())
+            .finish_non_exhaustive()
+    }
 }
 
 impl Row {
+    /// A row as a driver has read it in the text format, one value per column.
+    ///
+    /// ```
+    /// use syncguard::format::postgres::{Row, read_is_locked};
+    ///
+    /// let row = Row::from_texts(["1790000030000", "1790000000000"].map(Some));
+    /// assert!(read_is_locked(&[row])?);
+    /// # Ok::<(), syncguard::LockError>(())
+    /// ```
+    pub fn from_texts<'a>(values: impl IntoIterator<Item = Option<&'a str>>) -> Self {
+        let mut bytes = BytesMut::new();
+        let mut fields = Vec::new();
+        for value in values {
+            fields.push(value.map(|text| {
+                let start = bytes.len();
+                bytes.extend_from_slice(text.as_bytes());
+                start..bytes.len()
+            }));
+        }
+        Self {
+            bytes: bytes.freeze(),
+            fields,
+            form: ValueForm::Text,
+        }
+    }
+
     pub(crate) fn read(body: &DataRowBody) -> Result<Self, LockError> {
         let mut ranges = body.ranges();
         let mut fields = Vec::new();
@@ -161,6 +221,7 @@ impl Row {
         Ok(Self {
             fields,
             bytes: body.buffer_bytes().clone(),
+            form: ValueForm::Binary,
         })
     }
 
@@ -168,6 +229,9 @@ impl Row {
     pub(crate) fn record(&self) -> Result<Self, LockError> {
         let whole = self.fields.first().cloned().flatten();
         let mut rest = whole.ok_or_else(garbled)?;
+        if self.form == ValueForm::Text {
+            return self.text_record(rest);
+        }
         let count = usize::try_from(self.take4(&mut rest)?).map_err(|_| garbled())?;
         if count > MAX_FIELDS {
             return Err(too_long());
@@ -188,6 +252,47 @@ impl Row {
         Ok(Self {
             bytes: self.bytes.clone(),
             fields,
+            form: ValueForm::Binary,
+        })
+    }
+
+    /// The fields of a composite value in the text format: `(t,"a ""b""",,1)`.
+    fn text_record(&self, whole: Range<usize>) -> Result<Self, LockError> {
+        let text = self.bytes.get(whole).ok_or_else(garbled)?;
+        let inside = text.strip_prefix(b"(").and_then(|t| t.strip_suffix(b")"));
+        let mut rest = inside.ok_or_else(garbled)?.iter().copied().peekable();
+        let (mut bytes, mut fields) = (BytesMut::new(), Vec::new());
+        loop {
+            let start = bytes.len();
+            let (mut quoted, mut in_quotes) = (false, false);
+            loop {
+                match rest.peek().copied() {
+                    Some(b',') | None if !in_quotes => break,
+                    None => return Err(garbled()),
+                    _ => {}
+                }
+                match rest.next() {
+                    Some(b'\\') => bytes.extend(rest.next()),
+                    // Two quotes inside quotes are one.
+                    Some(b'"') if in_quotes && rest.peek() == Some(&b'"') => {
+                        bytes.extend(rest.next())
+                    }
+                    Some(b'"') => (quoted, in_quotes) = (true, !in_quotes),
+                    byte => bytes.extend(byte),
+                }
+            }
+            if fields.len() == MAX_FIELDS {
+                return Err(too_long());
+            }
+            fields.push((quoted || bytes.len() > start).then_some(start..bytes.len()));
+            if rest.next().is_none() {
+                break;
+            }
+        }
+        Ok(Self {
+            bytes: bytes.freeze(),
+            fields,
+            form: ValueForm::Text,
         })
     }
 
@@ -211,6 +316,10 @@ impl Row {
     }
 
     pub(crate) fn int8(&self, i: usize) -> Result<Option<i64>, LockError> {
+        if self.form == ValueForm::Text {
+            let number = |text: &str| text.parse().map_err(|_| garbled());
+            return self.text(i)?.map(number).transpose();
+        }
         self.get(i)?
             .map(|b| b.try_into().map(i64::from_be_bytes).map_err(|_| garbled()))
             .transpose()
@@ -218,8 +327,10 @@ impl Row {
 
     pub(crate) fn bool(&self, i: usize) -> Result<bool, LockError> {
         match self.get(i)? {
-            Some([0]) => Ok(false),
-            Some([1]) => Ok(true),
+            Some([0]) if self.form == ValueForm::Binary => Ok(false),
+            Some([1]) if self.form == ValueForm::Binary => Ok(true),
+            Some(b"f") if self.form == ValueForm::Text => Ok(false),
+            Some(b"t") if self.form == ValueForm::Text => Ok(true),
             _ => Err(garbled()),
         }
     }
@@ -235,7 +346,24 @@ mod tests {
         Row {
             bytes: around.into(),
             fields: vec![Some(2..2 + bytes.len())],
+            form: ValueForm::Binary,
         }
+    }
+
+    #[test]
+    fn records_in_text_are_read_as_the_server_writes_them() {
+        let text = |text: &str| Row::from_texts([Some(text)]).record();
+        let record = text(r#"(t,"a ""b"" \\ \"c,(",,"",-7,f)"#).expect("a record");
+        assert!(record.bool(0).expect("a bool") && !record.bool(5).expect("a bool"));
+        assert_eq!(record.text(1).expect("a text"), Some(r#"a "b" \ "c,("#));
+        assert_eq!(record.text(2).expect("a null"), None);
+        assert_eq!(record.text(3).expect("a text"), Some(""));
+        assert_eq!(record.int8(4).expect("a number"), Some(-7));
+        assert!(record.int8(0).is_err() && record.bool(4).is_err());
+        for bad in ["", "(", "t,f", r#"("a)"#, "(1"] {
+            assert!(text(bad).is_err(), "{bad}");
+        }
+        assert!(text(&format!("({})", ",".repeat(MAX_FIELDS))).is_err());
     }
 
     #[test]

@@ -3,7 +3,11 @@
 
 mod connection;
 mod error;
+pub mod format;
+pub mod gate;
+mod libpq;
 mod message;
+mod rows;
 mod session;
 mod setup;
 mod sql;
@@ -20,6 +24,8 @@ use self::session::PostgresSessions;
 pub(crate) use self::url::is_keyword_dsn;
 use self::verbs::PostgresVerbs;
 use crate::backend::call::Call;
+use crate::backend::gate::GateStore;
+use crate::backend::list::{ListOptions, ListPage};
 use crate::backend::release_listener::ReleaseListener;
 use crate::backend::{
     AcquireOutcome, Backend, Capabilities, ExtendOutcome, Freed, LookupBy, ReleaseOutcome, Watch,
@@ -54,9 +60,10 @@ impl PostgresBackend {
     /// A store for `postgres://user:password@host:5432/database?option=value`, `postgresql://…` or `host=… user=…`. Does no
     /// I/O.
     ///
-    /// Options: `sslmode` (`disable`, `prefer`, `require`, `verify-ca`, `verify-full`; default `prefer`), `sslrootcert`,
+    /// Options: `sslmode` (`disable`, `prefer`, `require`, `verify-ca`, `verify-full`; default `prefer`), `sslrootcert`, `sslcert`
+    /// and `sslkey`, `passfile`, `service` and `servicefile`, `env` (`0`, `1`: whether `PG…` variables count; default `0`),
     /// `channel_binding`, `application_name`, `connect_timeout` (seconds), `target_session_attrs` (`any`, `read-write`,
-    /// `primary`), `pooler` (`auto`, `yes`), `host` (also a directory with a unix socket), `port`, `user`, `password`, `dbname`. Several hosts are
+    /// `primary`), `pooler` (`auto`, `yes`), `fences` (`counter`, `clock`), `host` (also a directory with a unix socket), `port`, `user`, `password`, `dbname`. Several hosts are
     /// tried in order.
     ///
     /// ```
@@ -146,7 +153,11 @@ impl Backend for PostgresBackend {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities::new("postgres")
+        Capabilities::new("postgres").with_fence_source(self.verbs.fences())
+    }
+
+    fn gate(&self) -> Option<&dyn GateStore> {
+        Some(&self.verbs)
     }
 
     /// One session listens for all waiters. Behind a pooler waiters poll.
@@ -158,12 +169,24 @@ impl Backend for PostgresBackend {
         self.verbs.check(call)
     }
 
+    fn version(&self, call: &Call<'_>) -> Result<Option<String>, LockError> {
+        self.verbs.version(call)
+    }
+
     fn setup_schema(&self, call: &Call<'_>) -> Result<(), LockError> {
         self.verbs.setup_schema(call)
     }
 
     fn purge_expired(&self, limit: u32, call: &Call<'_>) -> Result<u64, LockError> {
         self.verbs.purge_expired(limit, call)
+    }
+
+    fn list(
+        &self,
+        options: &ListOptions,
+        call: &Call<'_>,
+    ) -> Result<ListPage<StoredLock>, LockError> {
+        self.verbs.list(options, call)
     }
 }
 

@@ -1,5 +1,7 @@
 //! From an endpoint to a session: TLS, authentication, and what the server says about itself. It uses `net` and `message`.
 
+use std::sync::Arc;
+
 use bytes::BytesMut;
 use fallible_iterator::FallibleIterator;
 use postgres_protocol::authentication::md5_hash;
@@ -13,9 +15,11 @@ use super::error::{Refusal, Stage, garbled};
 use super::message::{Channel, unsendable};
 use super::url::{Binding, PostgresUrl, SslMode};
 use crate::backend::limits::Limits;
+use crate::net::dialer::Dialer;
 use crate::net::socket::Socket;
 use crate::net::uri::Endpoint;
 use crate::types::error::{ErrorCode, LockError};
+use crate::types::secret::{Secret, wipe};
 
 /// A server that asks for more rounds than this wants our processor, not our proof.
 const MAX_SCRAM_ROUNDS: u32 = 1_000_000;
@@ -34,6 +38,7 @@ pub(crate) struct CancelKey {
 #[derive(Clone)]
 pub(crate) struct CancelRoute {
     endpoint: Endpoint,
+    dialer: Dialer,
     /// Set if the session is under TLS.
     #[cfg(feature = "tls")]
     tls: Option<crate::net::tls::Tls>,
@@ -43,7 +48,7 @@ impl CancelRoute {
     /// A new connection the same cancel_route. If the session is under TLS, so is this one, or it fails.
     pub(crate) fn connect(&self, limits: &Limits<'_>) -> Result<Socket, LockError> {
         #[cfg_attr(not(feature = "tls"), allow(unused_mut))]
-        let mut socket = Socket::connect(&self.endpoint, limits)?;
+        let mut socket = Socket::connect(&self.endpoint, &self.dialer, limits)?;
         #[cfg(feature = "tls")]
         if let (Some(tls), Endpoint::Tcp { host, .. }) = (&self.tls, &self.endpoint) {
             ask_for_tls(SslMode::Require, &mut socket, limits)?;
@@ -60,20 +65,29 @@ pub(crate) struct StartedSession {
     pub(crate) cancel_key: CancelKey,
 }
 
+/// How a server is reached.
+pub(crate) struct Way<'a> {
+    pub(crate) endpoint: &'a Endpoint,
+    pub(crate) dialer: &'a Dialer,
+    #[cfg(feature = "tls")]
+    pub(crate) tls: &'a crate::net::tls::Tls,
+}
+
 /// Connects and authenticates. Nothing of the caller's was sent if it fails.
 pub(crate) fn start(
     url: &PostgresUrl,
-    #[cfg(feature = "tls")] tls: &crate::net::tls::Tls,
-    endpoint: &Endpoint,
+    password: Option<Arc<Secret>>,
+    way: Way<'_>,
     limits: &Limits<'_>,
 ) -> Result<StartedSession, LockError> {
-    let mut socket = Socket::connect(endpoint, limits)?;
+    let endpoint = way.endpoint;
+    let mut socket = Socket::connect(endpoint, way.dialer, limits)?;
     let encrypted = match endpoint {
         Endpoint::Tcp { host, .. } if url.ssl > SslMode::Disable && cfg!(feature = "tls") => {
             let accepted = ask_for_tls(url.ssl, &mut socket, limits)?;
             #[cfg(feature = "tls")]
             if accepted {
-                socket.encrypt(tls, host, limits)?;
+                socket.encrypt(way.tls, host, limits)?;
             }
             let _ = host;
             accepted
@@ -88,11 +102,13 @@ pub(crate) fn start(
     }
     let cancel_route = CancelRoute {
         endpoint: endpoint.clone(),
+        dialer: way.dialer.clone(),
         #[cfg(feature = "tls")]
-        tls: encrypted.then(|| tls.clone()),
+        tls: encrypted.then(|| way.tls.clone()),
     };
     let mut startup = Startup {
         url,
+        password,
         channel: Channel::new(socket),
         // A password goes in the clear only where no third party can read it, or where the caller turned TLS off.
         private: encrypted || matches!(endpoint, Endpoint::Unix(_)) || url.ssl == SslMode::Disable,
@@ -130,6 +146,7 @@ fn ask_for_tls(ssl: SslMode, socket: &mut Socket, limits: &Limits<'_>) -> Result
 
 struct Startup<'a> {
     url: &'a PostgresUrl,
+    password: Option<Arc<Secret>>,
     channel: Channel,
     private: bool,
     /// Whether the server has sent a message.
@@ -212,14 +229,16 @@ impl Startup<'_> {
                         "the server asks for the password in the clear; use sslmode=require, or sslmode=disable if the network is yours",
                     ));
                 }
-                let password = self.password()?.as_bytes().to_vec();
-                self.answer(limits, |out| frontend::password_message(&password, out))?;
+                let password = self.password()?;
+                self.answer(limits, |out| {
+                    frontend::password_message(password.bytes(), out)
+                })?;
                 Ok(false)
             }
             Message::AuthenticationMd5Password(body) => {
                 let hash = md5_hash(
                     self.url.user.as_bytes(),
-                    self.password()?.as_bytes(),
+                    self.password()?.bytes(),
                     body.salt(),
                 );
                 self.answer(limits, |out| {
@@ -304,7 +323,7 @@ impl Startup<'_> {
             Some(_) => (SCRAM_SHA_256, ChannelBinding::unrequested()),
             None => (SCRAM_SHA_256, ChannelBinding::unsupported()),
         };
-        let mut scram = ScramSha256::new(self.password()?.as_bytes(), binding);
+        let mut scram = ScramSha256::new(self.password()?.bytes(), binding);
         self.answer(limits, |out| {
             frontend::sasl_initial_response(mechanism, scram.message(), out)
         })?;
@@ -327,10 +346,9 @@ impl Startup<'_> {
         Ok(mechanism == SCRAM_SHA_256_PLUS)
     }
 
-    fn password(&self) -> Result<&str, LockError> {
-        self.url
-            .password
-            .as_deref()
+    fn password(&self) -> Result<Arc<Secret>, LockError> {
+        self.password
+            .clone()
             .ok_or_else(|| denied("the server asks for a password, and the URL has none"))
     }
 
@@ -339,9 +357,14 @@ impl Startup<'_> {
         limits: &Limits<'_>,
         encode: impl FnOnce(&mut BytesMut) -> std::io::Result<()>,
     ) -> Result<(), LockError> {
-        let mut out = BytesMut::new();
-        encode(&mut out).map_err(unsendable)?;
-        self.channel.send(&out, limits)
+        // No copy of a password stays behind: the buffer does not grow, and is overwritten.
+        let longest = self.password.as_ref().map_or(0, |p| p.bytes().len());
+        let mut out = BytesMut::with_capacity(1024 + longest);
+        let sent = encode(&mut out)
+            .map_err(unsendable)
+            .and_then(|()| self.channel.send(&out, limits));
+        wipe(&mut out);
+        sent
     }
 
     fn next(&mut self, limits: &Limits<'_>) -> Result<Message, LockError> {

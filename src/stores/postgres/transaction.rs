@@ -1,5 +1,6 @@
 //! One write of a verb, in two forms: a transaction block, which works anywhere, and a prepared statement in a session that is
-//! ours alone, which costs the server half. It adds to `connection`.
+//! ours alone, which costs the server half. It adds to `connection`. It uses `connection`, `error`, `message`, `sql`, `backend` and
+//! `types`.
 
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ const BEGIN_READ: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY";
 const STILL_OURS: &str = "SELECT 1 OPERATOR(pg_catalog./) \
     (pg_catalog.pg_backend_pid()::pg_catalog.int8 OPERATOR(pg_catalog.=) $1)::pg_catalog.int4";
 /// The functions' plans stay with the session: one made while the table was small would read all of it when it is not.
-const NO_SEQSCAN: &str = "SET LOCAL enable_seqscan = off";
+pub(crate) const NO_SEQSCAN: &str = "SET LOCAL enable_seqscan = off";
 
 impl PostgresConnection {
     /// Runs one of the frequent statements: one write, one round trip.

@@ -1,12 +1,15 @@
 //! Reads a Postgres URL or a list of keywords, through `net::uri`. No I/O, and no part of the text in an error but the names of
-//! options.
+//! options. It uses `net` and `types`.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::net::uri::{self, BareIpv6, Endpoint, HostPort, UriOption, decode_text};
+use crate::options::connections::CertificateFiles;
 use crate::types::error::LockError;
+use crate::types::fence::FenceSource;
 
 const DEFAULT_PORT: u16 = 5432;
 const DEFAULT_APPLICATION: &str = "syncguard";
@@ -19,10 +22,17 @@ const OPTIONS: &[&str] = &[
     "application_name",
     "sslmode",
     "sslrootcert",
+    "sslcert",
+    "sslkey",
     "channel_binding",
     "connect_timeout",
     "target_session_attrs",
+    "passfile",
+    "service",
+    "servicefile",
+    "env",
     "pooler",
+    "fences",
 ];
 
 /// Where and how to connect.
@@ -35,13 +45,23 @@ pub(crate) struct PostgresUrl {
     pub(crate) ssl: SslMode,
     #[cfg_attr(not(feature = "tls"), allow(dead_code))]
     pub(crate) root_cert: Option<PathBuf>,
+    #[cfg_attr(not(feature = "tls"), allow(dead_code))]
+    pub(crate) client_cert: Option<CertificateFiles>,
+    /// Where the password is looked up if there is none.
+    pub(crate) password_file: Option<PasswordFile>,
     pub(crate) binding: Binding,
     /// Bounds a single attempt to connect in place of the client's option.
     pub(crate) connect_timeout: Option<Duration>,
     /// Whether a server that cannot write is passed over.
     pub(crate) writable_only: bool,
-    /// Whether the caller says that a pooler is in between.
-    pub(crate) pooler: bool,
+}
+
+/// A file of passwords, as libpq reads it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PasswordFile {
+    pub(crate) path: PathBuf,
+    /// Whether it was named: then it must be there.
+    pub(crate) named: bool,
 }
 
 /// How much TLS is asked for.
@@ -63,40 +83,15 @@ pub(crate) enum Binding {
     Require,
 }
 
-/// The raw options, in the order of precedence: what comes later wins.
-#[derive(Default)]
-struct RawOptions {
-    hosts: Option<String>,
-    ports: Option<String>,
-    user: Option<String>,
-    password: Option<String>,
-    database: Option<String>,
-    application: Option<String>,
-    ssl: Option<String>,
-    root_cert: Option<String>,
-    binding: Option<String>,
-    connect_timeout: Option<String>,
-    target: Option<String>,
-    pooler: Option<String>,
-}
+/// Options by their names, as they were written.
+#[derive(Clone, Default)]
+pub(crate) struct RawOptions(BTreeMap<&'static str, String>);
 
+#[cfg(test)]
 impl PostgresUrl {
-    /// Reads `postgres://…`, `postgresql://…` or `host=… user=…`.
+    /// Reads a URL that does not look beyond itself.
     pub(crate) fn parse(text: &str) -> Result<Self, LockError> {
-        let mut raw = RawOptions::default();
-        let rest = text
-            .strip_prefix("postgres://")
-            .or_else(|| text.strip_prefix("postgresql://"));
-        match rest {
-            Some(rest) => read_url(rest, &mut raw)?,
-            None if is_keyword_dsn(text) => read_keywords(text, &mut raw)?,
-            None => {
-                return Err(LockError::invalid(
-                    "not a Postgres URL: postgres://user:password@host:5432/database",
-                ));
-            }
-        }
-        raw.checked()
+        RawOptions::read(text)?.checked()
     }
 }
 
@@ -109,39 +104,78 @@ pub(crate) fn is_keyword_dsn(text: &str) -> bool {
 }
 
 impl RawOptions {
-    fn set(&mut self, name: &str, value: String) -> Result<(), LockError> {
+    /// Reads `postgres://…`, `postgresql://…` or `host=… user=…`.
+    pub(crate) fn read(text: &str) -> Result<Self, LockError> {
+        let mut raw = Self::default();
+        let rest = text
+            .strip_prefix("postgres://")
+            .or_else(|| text.strip_prefix("postgresql://"));
+        match rest {
+            Some(rest) => read_url(rest, &mut raw)?,
+            None if is_keyword_dsn(text) => read_keywords(text, &mut raw)?,
+            None => {
+                return Err(LockError::invalid(
+                    "not a Postgres URL: postgres://user:password@host:5432/database",
+                ));
+            }
+        }
+        Ok(raw)
+    }
+
+    /// Sets an option. What is said later wins.
+    pub(crate) fn set(&mut self, name: &str, value: String) -> Result<(), LockError> {
         if value.contains('\0') {
             return Err(LockError::invalid("the connection string holds a NUL"));
         }
-        let field = match name {
-            "host" => &mut self.hosts,
-            "port" => &mut self.ports,
-            "user" => &mut self.user,
-            "password" => &mut self.password,
-            "dbname" => &mut self.database,
-            "application_name" => &mut self.application,
-            "sslmode" => &mut self.ssl,
-            "sslrootcert" => &mut self.root_cert,
-            "channel_binding" => &mut self.binding,
-            "connect_timeout" => &mut self.connect_timeout,
-            "target_session_attrs" => &mut self.target,
-            "pooler" => &mut self.pooler,
-            "options" => {
-                return Err(LockError::invalid(
-                    "the option \"options\" is not supported: session settings do not survive a pooler, and the ones that matter are set for every transaction",
-                ));
-            }
-            _ => return Err(uri::unknown_option(name, OPTIONS)),
+        if name == "options" {
+            return Err(LockError::invalid(
+                "the option \"options\" is not supported: session settings do not survive a pooler, and the ones that matter are set for every transaction",
+            ));
+        }
+        match OPTIONS.iter().find(|known| **known == name) {
+            Some(known) => self.0.insert(known, value),
+            None => return Err(uri::unknown_option(name, OPTIONS)),
         };
-        *field = Some(value);
         Ok(())
     }
 
-    fn checked(self) -> Result<PostgresUrl, LockError> {
-        let user = self.user.filter(|u| !u.is_empty()).ok_or_else(|| {
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+
+    /// Sets what is not set.
+    pub(crate) fn fill(&mut self, from: Self) {
+        for (name, value) in from.0 {
+            self.0.entry(name).or_insert(value);
+        }
+    }
+
+    fn take(&mut self, name: &str) -> Option<String> {
+        self.0.remove(name)
+    }
+
+    /// Where fences come from, if the URL says it.
+    pub(crate) fn fences(&self) -> Result<Option<FenceSource>, LockError> {
+        self.get("fences").map(FenceSource::parse).transpose()
+    }
+
+    /// Whether the caller says that a pooler is in between.
+    pub(crate) fn pooler(&self) -> Result<bool, LockError> {
+        match self.get("pooler") {
+            None | Some("auto") => Ok(false),
+            Some("yes") => Ok(true),
+            Some(_) => Err(one_of("pooler", "auto, yes")),
+        }
+    }
+
+    /// Where the servers are and how they are spoken to.
+    pub(crate) fn checked(mut self) -> Result<PostgresUrl, LockError> {
+        self.pooler()?;
+        self.fences()?;
+        let user = self.take("user").filter(|u| !u.is_empty()).ok_or_else(|| {
             LockError::invalid("the Postgres URL names no user: postgres://user@host/database")
         })?;
-        let ssl = match self.ssl.as_deref() {
+        let ssl = match self.get("sslmode") {
             None | Some("prefer") => SslMode::Prefer,
             Some("disable") => SslMode::Disable,
             Some("require") => SslMode::Require,
@@ -159,13 +193,13 @@ impl RawOptions {
                 "sslmode asks for TLS, and this build of syncguard lacks the feature \"tls\"",
             ));
         }
-        let hosts = hosts(self.hosts.as_deref(), self.ports.as_deref())?;
+        let hosts = hosts(self.get("host"), self.get("port"))?;
         if ssl >= SslMode::Require && hosts.iter().any(|h| matches!(h, Endpoint::Unix(_))) {
             return Err(LockError::invalid(
                 "sslmode asks for TLS, which a unix socket does not have",
             ));
         }
-        let binding = match self.binding.as_deref() {
+        let binding = match self.get("channel_binding") {
             None | Some("prefer") => Binding::Prefer,
             Some("disable") => Binding::Disable,
             Some("require") => Binding::Require,
@@ -180,21 +214,38 @@ impl RawOptions {
                 "channel_binding=require needs TLS, which sslmode=disable, a unix socket and a build without the feature \"tls\" do not have",
             ));
         }
+        let client_cert = match (self.take("sslcert"), self.take("sslkey")) {
+            (None, None) => None,
+            (Some(certificate), Some(key)) => Some(CertificateFiles {
+                certificate: certificate.into(),
+                key: key.into(),
+            }),
+            _ => {
+                return Err(LockError::invalid(
+                    "sslcert and sslkey belong together: name both files, or the same one twice",
+                ));
+            }
+        };
         Ok(PostgresUrl {
             hosts,
-            password: self.password,
+            client_cert,
+            password_file: self.take("passfile").map(|path| PasswordFile {
+                path: path.into(),
+                named: true,
+            }),
+            password: self.take("password"),
             database: self
-                .database
+                .take("dbname")
                 .filter(|d| !d.is_empty())
                 .unwrap_or_else(|| user.clone()),
             user,
             application: self
-                .application
+                .take("application_name")
                 .unwrap_or_else(|| DEFAULT_APPLICATION.to_owned()),
             ssl,
-            root_cert: self.root_cert.map(PathBuf::from),
+            root_cert: self.take("sslrootcert").map(PathBuf::from),
             binding,
-            connect_timeout: match self.connect_timeout.as_deref().map(str::parse::<u32>) {
+            connect_timeout: match self.get("connect_timeout").map(str::parse::<u32>) {
                 None | Some(Ok(0)) => None,
                 Some(Ok(seconds)) => Some(Duration::from_secs(seconds.into())),
                 Some(Err(_)) => {
@@ -203,23 +254,18 @@ impl RawOptions {
                     ));
                 }
             },
-            writable_only: match self.target.as_deref() {
+            writable_only: match self.get("target_session_attrs") {
                 None | Some("any") => false,
                 Some("read-write" | "primary") => true,
                 Some(_) => {
                     return Err(one_of("target_session_attrs", "any, read-write, primary"));
                 }
             },
-            pooler: match self.pooler.as_deref() {
-                None | Some("auto") => false,
-                Some("yes") => true,
-                Some(_) => return Err(one_of("pooler", "auto, yes")),
-            },
         })
     }
 }
 
-fn one_of(option: &str, values: &str) -> LockError {
+pub(super) fn one_of(option: &str, values: &str) -> LockError {
     LockError::invalid(format!("{option} must be one of {values}"))
 }
 

@@ -1,45 +1,37 @@
-//! The verbs of the Postgres store: the parameters of each statement, and what its rows mean.
+//! The verbs of the Postgres store: the parameters of each statement, and what its rows mean. It uses `connection`, `error`,
+//! `message`, `session`, `setup`, `transaction`, `backend`, `runtime` and `types`.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::connection::Mode;
-use super::error;
 use super::message::{Param, Row};
+use super::rows::{self, ACQUIRE_LATE_COLUMN, EXTEND_LATE_COLUMN};
 use super::session::PostgresSessions;
 use super::setup;
+use super::transaction::NO_SEQSCAN;
 use crate::backend::call::Call;
 use crate::backend::keyspace::KeySpace;
 use crate::backend::limits::Limits;
+use crate::backend::list::{ListOptions, ListPage};
 use crate::backend::pool::Rank;
-use crate::backend::{Absence, AcquireOutcome, ExtendOutcome, LookupBy, ReleaseOutcome};
+use crate::backend::{AcquireOutcome, ExtendOutcome, LookupBy, ReleaseOutcome};
 use crate::runtime::process::Owner;
 use crate::types::error::LockError;
-use crate::types::fence::{Fence, MAX_FENCE};
-use crate::types::holder::Holder;
-use crate::types::key::{Key, hash_key};
-use crate::types::liveness::{CLEANUP_GUARD_MS, TIME_TOLERANCE_MS, is_live};
+use crate::types::fence::{FenceSource, MAX_FENCE};
+use crate::types::key::Key;
+use crate::types::liveness::{CLEANUP_GUARD_MS, TIME_TOLERANCE_MS};
 use crate::types::lock_id::LockId;
-use crate::types::stored_lock::{Acquired, StoredLock};
+use crate::types::stored_lock::StoredLock;
 use crate::types::ttl::Ttl;
 
-/// Where the functions say that a request came too late: `o_late_ms` in functions.sql.
-const ACQUIRE_LATE_COLUMN: usize = 5;
-const EXTEND_LATE_COLUMN: usize = 2;
+const VERSION: &str = "SELECT pg_catalog.current_setting('server_version')";
 
 pub(crate) struct PostgresVerbs {
     owner: Owner,
     operation_timeout: Duration,
     keys: KeySpace,
     sessions: Arc<PostgresSessions>,
-}
-
-/// A row of the lock table, whether the lock lives or not.
-struct StoredRow {
-    row: Row,
-    expires: i64,
-    /// The server's time.
-    now: i64,
 }
 
 impl PostgresVerbs {
@@ -54,6 +46,10 @@ impl PostgresVerbs {
             keys: KeySpace::table(),
             sessions,
         }
+    }
+
+    pub(crate) fn fences(&self) -> FenceSource {
+        self.sessions.fences
     }
 
     pub(crate) fn sessions(&self) -> &PostgresSessions {
@@ -73,7 +69,10 @@ impl PostgresVerbs {
         call: &Call<'_>,
     ) -> Result<AcquireOutcome, LockError> {
         let limits = self.limits(call)?;
-        self.acquire_within(key, lock_id, ttl, &limits)
+        let holder = call
+            .holder()
+            .and_then(|text| text.bound_to(lock_id.as_str()));
+        self.acquire_within(key, lock_id, ttl, holder.as_deref(), &limits)
             .map_err(|e| e.for_key(key))
     }
 
@@ -82,6 +81,7 @@ impl PostgresVerbs {
         key: &Key,
         lock_id: &LockId,
         ttl: Ttl,
+        holder: Option<&str>,
         limits: &Limits<'_>,
     ) -> Result<AcquireOutcome, LockError> {
         let storage = self.keys.lock(key)?;
@@ -97,25 +97,16 @@ impl PostgresVerbs {
                     Param::Int8(ttl.as_millis()),
                     Param::Int8(TIME_TOLERANCE_MS),
                     Param::Int8(MAX_FENCE as i64),
+                    Param::Int8(rows::latest_clock_ms(self.fences())),
+                    Param::Text(holder.unwrap_or_default()),
                 ];
-                connection.call_in_time(&sql.acquire, &params, ACQUIRE_LATE_COLUMN, limits)
+                let (call, params) = match self.sessions.has_holders() {
+                    true => (&sql.acquire_held, &params[..]),
+                    false => (&sql.acquire, &params[..params.len() - 1]),
+                };
+                connection.call_in_time(call, params, ACQUIRE_LATE_COLUMN, limits)
             })?;
-        let (granted, owner) = (record.bool(0)?, record.text(1)?);
-        let fence = record.text(2)?.and_then(|text| Fence::parse(text).ok());
-        let (expires, now) = (record.int8(3)?, record.int8(4)?.ok_or_else(foreign)?);
-        if granted {
-            return match (fence, expires) {
-                (Some(fence), Some(expires)) if owner == Some(lock_id.as_str()) => Ok(
-                    AcquireOutcome::Acquired(Acquired::new(*lock_id, fence, expires)),
-                ),
-                _ => Err(foreign()),
-            };
-        }
-        let hash = owner.map(hash_key);
-        Ok(AcquireOutcome::Locked(Some(match expires {
-            Some(at) => Holder::with_left(hash, fence, at.saturating_sub(now)),
-            None => Holder::new(hash, fence, None),
-        })))
+        rows::grant(&record, lock_id)
     }
 
     pub(crate) fn release(
@@ -133,12 +124,7 @@ impl PostgresVerbs {
                 ];
                 connection.call(Mode::Write, &sql.release, &params, &limits)
             })?;
-        let record = only(rows)?.record()?;
-        Ok(match (record.bool(0)?, record.bool(1)?) {
-            (_, true) => ReleaseOutcome::Released,
-            (true, false) => ReleaseOutcome::Absent(Absence::Expired),
-            (false, false) => ReleaseOutcome::Absent(Absence::NotFound),
-        })
+        rows::read_release(&rows)
     }
 
     pub(crate) fn extend(
@@ -158,11 +144,7 @@ impl PostgresVerbs {
                 ];
                 connection.call_in_time(&sql.extend, &params, EXTEND_LATE_COLUMN, &limits)
             })?;
-        Ok(match (record.bool(0)?, record.int8(1)?) {
-            (_, Some(expires)) => ExtendOutcome::Extended(expires),
-            (true, None) => ExtendOutcome::Absent(Absence::Expired),
-            (false, None) => ExtendOutcome::Absent(Absence::NotFound),
-        })
+        rows::extension(&record)
     }
 
     pub(crate) fn is_locked(&self, key: &Key, call: &Call<'_>) -> Result<bool, LockError> {
@@ -177,26 +159,24 @@ impl PostgresVerbs {
         call: &Call<'_>,
     ) -> Result<Option<StoredLock>, LockError> {
         let limits = self.limits(call)?;
-        let Some(StoredRow { row, expires, now }) = self.read(by, &limits)? else {
-            return Ok(None);
-        };
-        if !is_live(expires, now) {
-            return Ok(None);
-        }
-        let text = |i| row.text(i)?.ok_or_else(foreign);
-        let id = LockId::parse(text(0)?).map_err(|_| foreign())?;
-        if matches!(by, LookupBy::LockId(wanted) if *wanted != id) {
-            return Ok(None);
-        }
-        let fence = Fence::parse(text(1)?).map_err(|_| foreign())?;
-        let acquired = row.int8(3)?.ok_or_else(foreign)?;
-        Ok(Some(StoredLock::new(
-            text(4)?,
-            id,
-            fence,
-            expires,
-            acquired,
-        )))
+        rows::read_find(&self.read(by, &limits)?, by)
+    }
+
+    pub(crate) fn list(
+        &self,
+        options: &ListOptions,
+        call: &Call<'_>,
+    ) -> Result<ListPage<StoredLock>, LockError> {
+        let request = options.checked()?;
+        let limits = self.limits(call)?;
+        let rows = self
+            .sessions
+            .with(Rank::Ordinary, &limits, |connection, sql| {
+                let text = sql.list(request.after.is_some(), self.sessions.has_holders());
+                let params = rows::list_params(&request, &sql.schema, &self.sessions.names.lock)?;
+                connection.transact_with(Mode::Read, &[NO_SEQSCAN], text, &params, &limits)
+            })?;
+        rows::read_list(&rows, &request)
     }
 
     pub(crate) fn check(&self, call: &Call<'_>) -> Result<Vec<String>, LockError> {
@@ -207,11 +187,26 @@ impl PostgresVerbs {
             })
     }
 
+    pub(crate) fn version(&self, call: &Call<'_>) -> Result<Option<String>, LockError> {
+        let limits = self.limits(call)?;
+        let rows = self
+            .sessions
+            .with(Rank::Ordinary, &limits, |connection, _| {
+                connection.transact(Mode::Read, VERSION, &[], &limits)
+            })?;
+        Ok(rows::only(&rows)?.text(0)?.map(str::to_owned))
+    }
+
     pub(crate) fn setup_schema(&self, call: &Call<'_>) -> Result<(), LockError> {
         let limits = self.limits(call)?;
         self.sessions
             .with(Rank::Ordinary, &limits, |connection, sql| {
                 setup::create(connection, sql, &self.sessions.names, &limits)
+            })
+            .map(|holders| {
+                if holders {
+                    self.sessions.found_holders()
+                }
             })
     }
 
@@ -223,8 +218,7 @@ impl PostgresVerbs {
             .with(Rank::Ordinary, limits, |connection, sql| {
                 connection.transact(Mode::Write, &sql.purge, &params, limits)
             })?;
-        let count = only(rows)?.int8(0)?.unwrap_or(0);
-        Ok(count.unsigned_abs())
+        rows::read_purge(&rows)
     }
 
     fn is_locked_within(&self, key: &Key, limits: &Limits<'_>) -> Result<bool, LockError> {
@@ -235,18 +229,11 @@ impl PostgresVerbs {
                 let params = [Param::Text(&storage)];
                 connection.call(Mode::Read, &sql.is_locked, &params, limits)
             })?;
-        let Some(row) = rows.first() else {
-            return Ok(false);
-        };
-        let (expires, now) = (row.int8(0)?, row.int8(1)?);
-        Ok(is_live(
-            expires.ok_or_else(foreign)?,
-            now.ok_or_else(foreign)?,
-        ))
+        rows::read_is_locked(&rows)
     }
 
-    /// The stored row and the server's time.
-    fn read(&self, by: LookupBy<'_>, limits: &Limits<'_>) -> Result<Option<StoredRow>, LockError> {
+    /// The stored row with the server's time, if there is one.
+    fn read(&self, by: LookupBy<'_>, limits: &Limits<'_>) -> Result<Vec<Row>, LockError> {
         let storage;
         let name = match by {
             LookupBy::Key(key) => {
@@ -255,32 +242,19 @@ impl PostgresVerbs {
             }
             LookupBy::LockId(id) => id.as_str(),
         };
-        let rows = self
-            .sessions
+        self.sessions
             .with(Rank::Ordinary, limits, |connection, sql| {
                 let look = match by {
+                    LookupBy::Key(_) if self.sessions.has_holders() => &sql.by_key_held,
                     LookupBy::Key(_) => &sql.by_key,
+                    LookupBy::LockId(_) if self.sessions.has_holders() => &sql.by_id_held,
                     LookupBy::LockId(_) => &sql.by_id,
                 };
                 connection.call(Mode::Read, look, &[Param::Text(name)], limits)
-            })?;
-        let Some(row) = rows.into_iter().next() else {
-            return Ok(None);
-        };
-        let expires = row.int8(2)?.ok_or_else(foreign)?;
-        let now = row.int8(5)?.ok_or_else(foreign)?;
-        Ok(Some(StoredRow { row, expires, now }))
+            })
     }
 
-    fn limits<'a>(&self, call: &Call<'a>) -> Result<Limits<'a>, LockError> {
+    pub(super) fn limits<'a>(&self, call: &Call<'a>) -> Result<Limits<'a>, LockError> {
         Limits::enter(self.owner, self.operation_timeout, call)
     }
-}
-
-fn only(rows: Vec<Row>) -> Result<Row, LockError> {
-    rows.into_iter().next().ok_or_else(error::garbled)
-}
-
-fn foreign() -> LockError {
-    LockError::internal("the stored row of this lock is not one of ours")
 }

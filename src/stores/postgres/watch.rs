@@ -1,5 +1,5 @@
 //! Hears of releases through Postgres: `LISTEN`, and a shared advisory lock per key that tells a release to `NOTIFY`. It
-//! implements `backend::release_listener`'s connection.
+//! implements `backend::release_listener`'s connection. It uses `connection`, `error`, `message`, `sql`, `backend` and `types`.
 //!
 //! `NOTIFY` takes a lock of the whole server at commit, so it is sent only if there is a waiter: the listening session holds a
 //! shared advisory lock on each key with waiters, and a release that cannot get the exclusive one sends the notification. The

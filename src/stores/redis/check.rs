@@ -48,6 +48,25 @@ pub(crate) fn warnings(info: &Reply, config: &Reply) -> Vec<String> {
     found
 }
 
+/// The version in a reply to `INFO`, if the user may see it.
+pub(crate) fn version(info: &Reply) -> Option<String> {
+    let Reply::Bulk(info) = info else {
+        return None;
+    };
+    let info = String::from_utf8_lossy(info);
+    let field = |name: &str| {
+        info.lines()
+            .find_map(|line| line.strip_prefix(name))
+            .map(str::trim)
+            .filter(|text| text.len() <= 40 && text.bytes().all(|b| b.is_ascii_graphic()))
+    };
+    // Valkey says both: its own version, and that of the Redis that it is like.
+    match field("valkey_version:") {
+        Some(version) => Some(format!("{version} of Valkey")),
+        None => field("redis_version:").map(str::to_owned),
+    }
+}
+
 /// What two settings mean for fence counters; `None` where they could not be seen.
 fn sync_warning(policy: Option<&[u8]>, pauses: Option<&[u8]>) -> Option<String> {
     let text = match (policy, pauses) {
@@ -106,6 +125,17 @@ mod tests {
             None => Reply::Error("NOPERM".into()),
         };
         with(info, &config)
+    }
+
+    #[test]
+    fn a_version_is_read_from_info() {
+        let of = |info: &str| version(&Reply::Bulk(info.into()));
+        let redis = "# Server\r\nredis_version:7.2.4\r\nredis_mode:standalone\r\n";
+        assert_eq!(of(redis).as_deref(), Some("7.2.4"));
+        let valkey = format!("{redis}valkey_version:8.0.1\r\n");
+        assert_eq!(of(&valkey).as_deref(), Some("8.0.1 of Valkey"));
+        assert_eq!(of("redis_version:\u{1b}[2J\r\n"), None);
+        assert_eq!(version(&Reply::Error("NOPERM".into())), None);
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Redis Cluster: which node owns the one slot that all keys of a prefix share.
+//! Redis Cluster: which node owns the one slot that all keys of a prefix share. It uses `connection`, `routed`, `net`, `backend`,
+//! `runtime` and `types`.
 //!
 //! There is no map of the cluster. A node that does not own the slot names the node that does, and that one is remembered.
 
@@ -8,7 +9,7 @@ use crate::backend::limits::Limits;
 use crate::net::uri::Endpoint;
 use crate::runtime::sync::Mutex;
 use crate::stores::redis::connection::Connector;
-use crate::stores::redis::route::{self, Routed, share};
+use crate::stores::redis::routed::{self, Routed, share};
 use crate::types::error::{ErrorCode, LockError};
 
 const SLOTS: u16 = 16384;
@@ -128,7 +129,7 @@ impl Cluster {
                 ("", Endpoint::Tcp { host, .. }) => host,
                 (host, _) => host,
             };
-            route::endpoint(host, port).filter(|_| ours)
+            routed::endpoint(host, port).filter(|_| ours)
         });
         let endpoint = endpoint.ok_or_else(|| {
             LockError::internal(
@@ -206,6 +207,18 @@ fn unreachable(failures: Vec<LockError>) -> LockError {
     LockError::new(code, message)
         .with_source(first)
         .nothing_applied()
+}
+
+impl Cluster {
+    /// Refuses the name of a user's own key that lies on other nodes than the keys under the prefix.
+    pub(crate) fn check_name(&self, name: &str) -> Result<(), LockError> {
+        match hash_tag(name) {
+            Some(tag) if slot(tag.as_bytes()) == self.slot => Ok(()),
+            _ => Err(LockError::invalid(
+                "in a Redis Cluster the name needs the hash tag of key_prefix, such as {app}data:account:7 for the prefix {app}: its gate would lie on another node",
+            )),
+        }
+    }
 }
 
 /// What stands for the whole key when its slot is computed: the text between the first `{` and the next `}`.

@@ -1,18 +1,22 @@
-//! One connection to one server: log in, then one request and its reply at a time. It uses `net` and the protocol in `resp`.
+//! One connection to one server: log in, then one request and its replies at a time. It uses `net` and the protocol in `resp`;
+//! `shared.rs` goes on with it for many callers.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use crate::backend::limits::Limits;
-use crate::backend::store_clock::{self, StoreClock, TimedReply};
+use crate::backend::store_clock::StoreClock;
+use crate::net::dialer::Dialer;
+use crate::net::password::PasswordProvider;
 use crate::net::socket::Socket;
 #[cfg(feature = "tls")]
 use crate::net::tls::Tls;
 use crate::net::uri::Endpoint;
 use crate::stores::redis::error;
-use crate::stores::redis::resp::{self, Malformed, ParsedReply, Reply};
-use crate::stores::redis::scripts::Script;
+use crate::stores::redis::resp::{self, ParsedReply, Reply};
 use crate::stores::redis::url::Login;
 use crate::types::error::{ErrorCode, LockError};
+use crate::types::secret::wipe;
 
 /// What a connection is named on the server, in `CLIENT LIST`.
 const NAME: &[u8] = b"syncguard";
@@ -25,6 +29,9 @@ const NOT_REDIS_OR_TLS: &str = "it may be no Redis server, or one that expects T
 /// How to make a connection, wherever it goes.
 pub(crate) struct Connector {
     pub(crate) login: Login,
+    /// Asked for the password in place of the login's.
+    pub(crate) password: Option<Arc<PasswordProvider>>,
+    pub(crate) dialer: Dialer,
     pub(crate) demand: Demand,
     #[cfg(feature = "tls")]
     pub(crate) tls: Option<Tls>,
@@ -65,21 +72,42 @@ impl Connector {
     }
 
     fn open(&self, endpoint: &Endpoint, limits: &Limits<'_>) -> Result<RedisConnection, LockError> {
+        // Before the connection: a server waits only so long for a login.
+        let given = match &self.password {
+            Some(provider) => Some(provider.password(limits)?),
+            None => None,
+        };
+        let password = match &given {
+            Some(given) => Some(given.bytes()),
+            None => self.login.password.as_deref().map(str::as_bytes),
+        };
         #[cfg_attr(not(feature = "tls"), allow(unused_mut))]
-        let mut socket = Socket::connect(endpoint, limits)?;
+        let mut socket = Socket::connect(endpoint, &self.dialer, limits)?;
         #[cfg(feature = "tls")]
         if let (Some(tls), Endpoint::Tcp { host, .. }) = (&self.tls, endpoint) {
             socket.encrypt(tls, host, limits)?;
         }
         let mut connection = RedisConnection {
             socket,
-            output: Vec::with_capacity(1024),
+            output: Vec::new(),
             input: vec![0; READ_SIZE],
             filled: 0,
             clock: None,
             asking: false,
         };
-        connection.log_in(&self.login, self.demand, self.hint_if_silent(), limits)?;
+        // No copy of it stays behind when the buffer grows.
+        connection
+            .output
+            .reserve(1024 + password.map_or(0, <[u8]>::len));
+        let done = connection.log_in(
+            &self.login,
+            password,
+            self.demand,
+            self.hint_if_silent(),
+            limits,
+        );
+        wipe(&mut connection.output);
+        done?;
         Ok(connection)
     }
 
@@ -98,22 +126,20 @@ impl RedisConnection {
     fn log_in(
         &mut self,
         login: &Login,
+        password: Option<&[u8]>,
         demand: Demand,
         hint: &str,
         limits: &Limits<'_>,
     ) -> Result<(), LockError> {
         let database = login.database.to_string();
         let mut steps: Vec<(LoginStep, Vec<&[u8]>)> = Vec::new();
-        match (&login.user, &login.password) {
+        match (&login.user, password) {
             (Some(user), password) => {
-                let password = password.as_deref().unwrap_or_default();
-                steps.push((
-                    LoginStep::Auth,
-                    vec![b"AUTH", user.as_bytes(), password.as_bytes()],
-                ));
+                let password = password.unwrap_or_default();
+                steps.push((LoginStep::Auth, vec![b"AUTH", user.as_bytes(), password]));
             }
             (None, Some(password)) => {
-                steps.push((LoginStep::Auth, vec![b"AUTH", password.as_bytes()]));
+                steps.push((LoginStep::Auth, vec![b"AUTH", password]));
             }
             (None, None) => {}
         }
@@ -132,8 +158,6 @@ impl RedisConnection {
         let sent = Instant::now();
         self.send(&commands, limits)
             .map_err(|e| e.if_unheard(hint))?;
-        // The password does not stay in the buffer.
-        self.output.fill(0);
         // Only the first refusal tells: the others follow from it.
         for (n, (step, _)) in steps.iter().enumerate() {
             let reply = match self.receive(limits) {
@@ -153,59 +177,18 @@ impl RedisConnection {
         self.end()
     }
 
-    /// Runs a script that changes a lease. Its last argument is the time after which the server refuses it.
-    pub(crate) fn run_in_time(
-        &mut self,
-        script: &Script,
-        keys: &[&[u8]],
-        args: &[&[u8]],
-        limits: &Limits<'_>,
-    ) -> Result<Reply, LockError> {
-        let mut clock = self.clock;
-        let reply = store_clock::send_in_time(&mut clock, limits, |not_after| {
-            let not_after = not_after.map(|ms| ms.to_string()).unwrap_or_default();
-            let args = [args, &[not_after.as_bytes()]].concat();
-            let reply = self.run(script, keys, &args, limits)?;
-            Ok(match too_late(&reply) {
-                Some(now_ms) => TimedReply::TooLate { now_ms },
-                None => TimedReply::Answer(reply),
-            })
-        });
-        self.clock = clock;
-        reply
+    /// Ends the connection before it is dropped.
+    pub(crate) fn shut(&self) {
+        self.socket.shut();
     }
 
-    /// Runs a script by its digest, or by its text if the server does not know it yet: `SCRIPT LOAD` would be a trip
-    /// and a right more.
-    pub(crate) fn run(
-        &mut self,
-        script: &Script,
-        keys: &[&[u8]],
-        args: &[&[u8]],
-        limits: &Limits<'_>,
-    ) -> Result<Reply, LockError> {
-        let by_digest = eval(b"EVALSHA", script.digest.as_bytes(), keys, args);
-        let reply = self.call(&by_digest, limits)?;
-        match reply {
-            Reply::Error(line) if error::is_no_script(&line) => {
-                let by_text = eval(b"EVAL", script.text.as_bytes(), keys, args);
-                self.call(&by_text, limits)
-            }
-            reply => Ok(reply),
-        }
+    /// What a connection that callers share is made of.
+    pub(crate) fn into_parts(self) -> (Socket, Option<StoreClock>) {
+        (self.socket, self.clock)
     }
 
-    fn call(&mut self, command: &[&[u8]], limits: &Limits<'_>) -> Result<Reply, LockError> {
-        if self.asking {
-            let mut replies = self.pipeline(&[command], limits)?;
-            return replies.pop().ok_or_else(error::unexpected);
-        }
-        self.send(&[command], limits)?;
-        // Redis serves requests in the order in which it gets them.
-        limits.ordered();
-        let reply = self.receive(limits)?;
-        self.end()?;
-        Ok(reply)
+    pub(crate) fn clock_mut(&mut self) -> &mut Option<StoreClock> {
+        &mut self.clock
     }
 
     /// Several commands in one trip.
@@ -233,11 +216,6 @@ impl RedisConnection {
         }
         self.end()?;
         Ok(replies)
-    }
-
-    /// Whether nothing came in without a request, not even the end.
-    pub(crate) fn is_quiet(&mut self) -> bool {
-        self.socket.is_quiet()
     }
 
     pub(crate) fn send(
@@ -271,39 +249,12 @@ impl RedisConnection {
     /// Nothing may follow the last reply: if something does, questions and answers are out of step.
     fn end(&mut self) -> Result<(), LockError> {
         if self.filled > 0 {
-            return Err(error::malformed(Malformed {
-                reason: "it sent more replies than it was asked for",
-            }));
+            return Err(error::surplus());
         }
         if self.input.len() > READ_SIZE {
             self.input = vec![0; READ_SIZE];
         }
         Ok(())
-    }
-}
-
-fn eval<'a>(
-    verb: &'a [u8],
-    script: &'a [u8],
-    keys: &[&'a [u8]],
-    args: &[&'a [u8]],
-) -> Vec<&'a [u8]> {
-    const COUNTS: [&[u8]; 4] = [b"0", b"1", b"2", b"3"];
-    let mut command = Vec::with_capacity(3 + keys.len() + args.len());
-    command.extend([verb, script, COUNTS[keys.len()]]);
-    command.extend_from_slice(keys);
-    command.extend_from_slice(args);
-    command
-}
-
-/// The server's time, if the reply says that the request came too late.
-fn too_late(reply: &Reply) -> Option<i64> {
-    let Reply::Array(items) = reply else {
-        return None;
-    };
-    match items[..] {
-        [Reply::Integer(-3), Reply::Integer(now_ms)] => Some(now_ms),
-        _ => None,
     }
 }
 

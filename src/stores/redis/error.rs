@@ -6,6 +6,7 @@
 use crate::stores::redis::resp::Malformed;
 use crate::stores::redis::value;
 use crate::types::error::{ErrorCode, LockError};
+use crate::types::fence::clock_is_wrong;
 
 const KEYS_ARE_MOVING: &str = "the Redis Cluster is moving these keys";
 
@@ -21,6 +22,15 @@ pub(crate) fn refused(line: &str) -> LockError {
         "SYNCGUARD_LIMIT" => (
             ErrorCode::Internal,
             "the fence counter of this key has reached its limit; the lock was not taken".into(),
+        ),
+        "SYNCGUARD_GATE" => (
+            ErrorCode::Internal,
+            "the key of the gate, the name with \":fence\" behind it, holds something else than a fence; nothing was changed".into(),
+        ),
+        "SYNCGUARD_CLOCK" => return clock_is_wrong(),
+        "SYNCGUARD_CURSOR" => (
+            ErrorCode::InvalidArgument,
+            "the listing began on another server than the one that serves now, after a failover or a restart; begin it anew".into(),
         ),
         "NOAUTH" => (
             ErrorCode::AuthFailed,
@@ -212,6 +222,13 @@ pub(crate) fn malformed(what: Malformed) -> LockError {
     ))
 }
 
+/// The error for a reply without a request.
+pub(crate) fn surplus() -> LockError {
+    malformed(Malformed {
+        reason: "it sent more replies than it was asked for",
+    })
+}
+
 pub(crate) fn unexpected() -> LockError {
     malformed(Malformed {
         reason: "a script's answer has an unexpected form",
@@ -222,104 +239,115 @@ pub(crate) fn unexpected() -> LockError {
 mod tests {
     use super::*;
 
+    /// What a server says, and its code.
+    const REFUSALS: &[(&str, ErrorCode)] = &[
+        (
+            "LOADING Redis is loading the dataset in memory",
+            ErrorCode::ServiceUnavailable,
+        ),
+        (
+            "READONLY You can't write against a read only replica.",
+            ErrorCode::ServiceUnavailable,
+        ),
+        (
+            "READONLY You can't write against a read only replica. script: abc, on @user_script:30.",
+            ErrorCode::ServiceUnavailable,
+        ),
+        (
+            "MASTERDOWN Link with MASTER is down",
+            ErrorCode::ServiceUnavailable,
+        ),
+        (
+            "CLUSTERDOWN The cluster is down",
+            ErrorCode::ServiceUnavailable,
+        ),
+        (
+            "TRYAGAIN Multiple keys request during rehashing of slot",
+            ErrorCode::ServiceUnavailable,
+        ),
+        (
+            "BUSY Redis is busy running a script.",
+            ErrorCode::ServiceUnavailable,
+        ),
+        (
+            "MISCONF Redis is configured to save RDB snapshots",
+            ErrorCode::ServiceUnavailable,
+        ),
+        (
+            "NOREPLICAS Not enough good replicas to write.",
+            ErrorCode::ServiceUnavailable,
+        ),
+        ("NOAUTH Authentication required.", ErrorCode::AuthFailed),
+        (
+            "WRONGPASS invalid username-password pair or user is disabled.",
+            ErrorCode::AuthFailed,
+        ),
+        (
+            "NOPERM this user has no permissions to run the 'evalsha' command",
+            ErrorCode::AuthFailed,
+        ),
+        (
+            "ERR AUTH <password> called without any password configured",
+            ErrorCode::AuthFailed,
+        ),
+        (
+            "ERR The user executing the script can't run this command or subcommand script: a, on @user_script:1.",
+            ErrorCode::AuthFailed,
+        ),
+        (
+            "ERR Error running script (call to f_ab): @user_script:1: @user_script: 1: The user executing the script can't run this command or subcommand",
+            ErrorCode::AuthFailed,
+        ),
+        (
+            "@user_script: 1: The user executing the script can't access at least one of the keys",
+            ErrorCode::AuthFailed,
+        ),
+        (
+            "@user_script: 1: -OOM command not allowed when used memory > 'maxmemory'.",
+            ErrorCode::RateLimited,
+        ),
+        ("ERR invalid password", ErrorCode::AuthFailed),
+        (
+            "WRONGTYPE Operation against a key holding the wrong kind of value",
+            ErrorCode::InvalidArgument,
+        ),
+        (
+            "ERR Error running script (call to f_ab): @user_script:7: @user_script: 7: WRONGTYPE Operation against a key",
+            ErrorCode::InvalidArgument,
+        ),
+        (
+            "ERR Error running script (call to f_ab): @user_script:7: @user_script: 7: -READONLY You can't write",
+            ErrorCode::ServiceUnavailable,
+        ),
+        (
+            "ERR Script attempted to access a non local key in a cluster node script: a, on @user_script:3.",
+            ErrorCode::ServiceUnavailable,
+        ),
+        (
+            "ERR Script attempted to execute a command while the cluster is down",
+            ErrorCode::ServiceUnavailable,
+        ),
+        ("SYNTAX x", ErrorCode::InvalidArgument),
+        ("INVALID x", ErrorCode::InvalidArgument),
+        ("ERR syntax error", ErrorCode::InvalidArgument),
+        ("ERR DB index is out of range", ErrorCode::InvalidArgument),
+        (
+            "OOM command not allowed when used memory > 'maxmemory'.",
+            ErrorCode::RateLimited,
+        ),
+        ("ERR max number of clients reached", ErrorCode::RateLimited),
+        ("SYNCGUARD_FOREIGN x", ErrorCode::Internal),
+        ("SYNCGUARD_COUNTER x", ErrorCode::Internal),
+        ("SYNCGUARD_LIMIT x", ErrorCode::Internal),
+        ("SOMETHING else", ErrorCode::Internal),
+        ("", ErrorCode::Internal),
+    ];
+
     #[test]
     fn every_code_of_the_table_is_mapped() {
-        use ErrorCode::*;
-        for (line, code) in [
-            (
-                "LOADING Redis is loading the dataset in memory",
-                ServiceUnavailable,
-            ),
-            (
-                "READONLY You can't write against a read only replica.",
-                ServiceUnavailable,
-            ),
-            (
-                "READONLY You can't write against a read only replica. script: abc, on @user_script:30.",
-                ServiceUnavailable,
-            ),
-            ("MASTERDOWN Link with MASTER is down", ServiceUnavailable),
-            ("CLUSTERDOWN The cluster is down", ServiceUnavailable),
-            (
-                "TRYAGAIN Multiple keys request during rehashing of slot",
-                ServiceUnavailable,
-            ),
-            ("BUSY Redis is busy running a script.", ServiceUnavailable),
-            (
-                "MISCONF Redis is configured to save RDB snapshots",
-                ServiceUnavailable,
-            ),
-            (
-                "NOREPLICAS Not enough good replicas to write.",
-                ServiceUnavailable,
-            ),
-            ("NOAUTH Authentication required.", AuthFailed),
-            (
-                "WRONGPASS invalid username-password pair or user is disabled.",
-                AuthFailed,
-            ),
-            (
-                "NOPERM this user has no permissions to run the 'evalsha' command",
-                AuthFailed,
-            ),
-            (
-                "ERR AUTH <password> called without any password configured",
-                AuthFailed,
-            ),
-            (
-                "ERR The user executing the script can't run this command or subcommand script: a, on @user_script:1.",
-                AuthFailed,
-            ),
-            (
-                "ERR Error running script (call to f_ab): @user_script:1: @user_script: 1: The user executing the script can't run this command or subcommand",
-                AuthFailed,
-            ),
-            (
-                "@user_script: 1: The user executing the script can't access at least one of the keys",
-                AuthFailed,
-            ),
-            (
-                "@user_script: 1: -OOM command not allowed when used memory > 'maxmemory'.",
-                RateLimited,
-            ),
-            ("ERR invalid password", AuthFailed),
-            (
-                "WRONGTYPE Operation against a key holding the wrong kind of value",
-                InvalidArgument,
-            ),
-            (
-                "ERR Error running script (call to f_ab): @user_script:7: @user_script: 7: WRONGTYPE Operation against a key",
-                InvalidArgument,
-            ),
-            (
-                "ERR Error running script (call to f_ab): @user_script:7: @user_script: 7: -READONLY You can't write",
-                ServiceUnavailable,
-            ),
-            (
-                "ERR Script attempted to access a non local key in a cluster node script: a, on @user_script:3.",
-                ServiceUnavailable,
-            ),
-            (
-                "ERR Script attempted to execute a command while the cluster is down",
-                ServiceUnavailable,
-            ),
-            ("SYNTAX x", InvalidArgument),
-            ("INVALID x", InvalidArgument),
-            ("ERR syntax error", InvalidArgument),
-            ("ERR DB index is out of range", InvalidArgument),
-            (
-                "OOM command not allowed when used memory > 'maxmemory'.",
-                RateLimited,
-            ),
-            ("ERR max number of clients reached", RateLimited),
-            ("SYNCGUARD_FOREIGN x", Internal),
-            ("SYNCGUARD_COUNTER x", Internal),
-            ("SYNCGUARD_LIMIT x", Internal),
-            ("SOMETHING else", Internal),
-            ("", Internal),
-        ] {
+        for (line, code) in REFUSALS {
             let error = refused(line);
-            assert_eq!(error.code(), code, "{line}");
+            assert_eq!(error.code(), *code, "{line}");
             assert!(!error.may_have_applied(), "{line}");
         }
     }

@@ -4,11 +4,16 @@ mod check;
 mod cluster;
 mod connection;
 mod error;
+pub mod format;
+pub mod gate;
+mod replies;
 mod resp;
 mod route;
+mod routed;
 mod scripts;
 mod sentinel;
 mod session;
+mod shared;
 mod url;
 mod value;
 mod verbs;
@@ -19,18 +24,23 @@ use std::sync::Arc;
 
 use self::cluster::Cluster;
 use self::connection::{Connector, Demand};
+use self::format::CHANNEL_SUFFIX;
 use self::route::Route;
 use self::sentinel::Sentinels;
 use self::session::RedisSessions;
 use self::url::{Login, RedisTarget, RedisUrl};
 use self::verbs::RedisVerbs;
-use self::watch::{CHANNEL_SUFFIX, RedisListener};
+use self::watch::RedisListener;
 use crate::backend::call::Call;
+use crate::backend::gate::GateStore;
 use crate::backend::keyspace::KeySpace;
+use crate::backend::list::{ListOptions, ListPage};
 use crate::backend::release_listener::ReleaseListener;
 use crate::backend::{
     AcquireOutcome, Backend, Capabilities, ExtendOutcome, Freed, LookupBy, ReleaseOutcome, Watch,
 };
+use crate::net::dialer::Dialer;
+use crate::net::password::{PasswordProvider, TWO_PASSWORDS};
 #[cfg(feature = "tls")]
 use crate::net::tls::{Tls, Verify};
 use crate::options::client::ClientOptions;
@@ -44,7 +54,7 @@ use crate::types::ttl::Ttl;
 /// Locks in a Redis server, shared with the TypeScript library: the same key is the same lock with the same fences.
 ///
 /// Redis removes a lock at its TTL by itself, so `cleanup_in_is_locked` and `purge_expired` have nothing to do here.
-/// May be used from many threads; up to `pool_size` calls are under way at once. Fences survive a crash of the server only
+/// May be used from many threads, which share a connection for renewals and releases and one for everything else. Fences survive a crash of the server only
 /// with `appendonly yes`, `appendfsync always`, `no-appendfsync-on-rewrite no` and `maxmemory-policy noeviction`; [`check`](Backend::check) warns otherwise.
 ///
 /// ```no_run
@@ -70,6 +80,8 @@ impl RedisBackend {
     /// `redis+cluster://[user[:password]@]host[:port],…`, any of its nodes, and a `key_prefix` with a hash tag such as
     /// `{app}`. Both also with `rediss+`, for TLS to all servers.
     ///
+    /// `fences=clock` in the query of any of them is [`FenceSource::Clock`](crate::FenceSource::Clock).
+    ///
     /// ```
     /// use syncguard::{ClientOptions, RedisBackend};
     ///
@@ -91,18 +103,21 @@ impl RedisBackend {
             ));
         }
         let space = KeySpace::redis(&options.key_prefix)?;
+        let fences = url.fences.unwrap_or(options.fences);
+        let has_password = url.login.password.as_ref().is_some_and(|p| !p.is_empty());
+        if has_password && options.password.is_some() {
+            return Err(LockError::invalid(TWO_PASSWORDS));
+        }
+        let dialer = Dialer::new(options.connector.clone());
+        #[cfg(feature = "tls")]
+        let tls = url.tls.then(|| tls(options));
         let connector = |login: Login, demand| Connector {
             login,
+            password: None,
+            dialer: dialer.clone(),
             demand,
             #[cfg(feature = "tls")]
-            tls: url.tls.then(|| {
-                let verify = if options.tls_insecure {
-                    Verify::Nothing
-                } else {
-                    Verify::Full
-                };
-                Tls::new(verify, options.tls_ca_file.clone())
-            }),
+            tls: tls.clone(),
         };
         let (route, demand) = match url.target {
             RedisTarget::One(endpoint) => (Route::Fixed(endpoint), Demand::Anything),
@@ -121,7 +136,10 @@ impl RedisBackend {
             }
         };
         let owner = Owner::current();
-        let connector = connector(url.login, demand);
+        let connector = Connector {
+            password: options.password.clone().map(PasswordProvider::new),
+            ..connector(url.login, demand)
+        };
         let sessions = Arc::new(RedisSessions::new(route, connector, options));
         let listening = Arc::clone(&sessions);
         let listener = ReleaseListener::new(
@@ -130,10 +148,27 @@ impl RedisBackend {
             Box::new(move |limits| Ok(Box::new(RedisListener::new(listening.connect(limits)?)))),
         );
         Ok(Self {
-            verbs: RedisVerbs::new(owner, options.operation_timeout, space, sessions),
+            verbs: RedisVerbs::new(owner, options.operation_timeout, space, sessions, fences),
             listener,
         })
     }
+}
+
+#[cfg(feature = "tls")]
+fn tls(options: &ClientOptions) -> Tls {
+    if let Some(config) = &options.tls_config {
+        return Tls::own(Arc::clone(config));
+    }
+    let verify = if options.tls_insecure {
+        Verify::Nothing
+    } else {
+        Verify::Full
+    };
+    Tls::new(
+        verify,
+        options.tls_ca_file.clone(),
+        options.tls_client_cert.clone(),
+    )
 }
 
 impl Backend for RedisBackend {
@@ -169,7 +204,11 @@ impl Backend for RedisBackend {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities::new("redis")
+        Capabilities::new("redis").with_fence_source(self.verbs.fences())
+    }
+
+    fn gate(&self) -> Option<&dyn GateStore> {
+        Some(&self.verbs)
     }
 
     /// One connection subscribes for all waiters. Without the rights to `SUBSCRIBE` and the channels, waiters poll.
@@ -183,6 +222,19 @@ impl Backend for RedisBackend {
     /// `no-appendfsync-on-rewrite`; without them it says so in a warning.
     fn check(&self, call: &Call<'_>) -> Result<Vec<String>, LockError> {
         self.verbs.check(call)
+    }
+
+    /// From `INFO`, for which a right is needed.
+    fn version(&self, call: &Call<'_>) -> Result<Option<String>, LockError> {
+        self.verbs.version(call)
+    }
+
+    fn list(
+        &self,
+        options: &ListOptions,
+        call: &Call<'_>,
+    ) -> Result<ListPage<StoredLock>, LockError> {
+        self.verbs.list(options, call)
     }
 }
 

@@ -5,19 +5,24 @@
 const MAX_REPLY: usize = 1 << 20;
 /// The longest line: a status, an error or a length.
 const MAX_LINE: usize = 4096;
-/// Enough for `ROLE` of a primary with 60 replicas.
-const MAX_ITEMS: usize = 256;
+/// Enough for a page of a listing, which ends behind 1000 locks, and for `ROLE` of a primary with many replicas.
+const MAX_ITEMS: usize = 2048;
 const MAX_DEPTH: usize = 4;
 
 /// One reply of the server.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Reply {
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Reply {
+    /// A short text such as `OK`.
     Status(String),
-    /// The line after the `-`.
+    /// An error: the line after the `-`, its code first.
     Error(String),
+    /// A number.
     Integer(i64),
+    /// Bytes.
     Bulk(Vec<u8>),
+    /// Several replies. A map of version 3 of the protocol is one of keys and values by turns.
     Array(Vec<Reply>),
+    /// Nothing.
     Nil,
 }
 
@@ -67,7 +72,7 @@ pub(crate) struct ParsedReply {
 
 /// The first reply in `input`; `None` if it is not complete yet.
 ///
-/// It starts from the beginning every time: a reply has at most 256 parts, so even one that arrives a byte at a time
+/// It starts from the beginning every time: a reply has at most 2048 parts, so even one that arrives a byte at a time
 /// costs little, and a length is judged before any memory is set aside for it.
 pub(crate) fn parse(input: &[u8]) -> Result<Option<ParsedReply>, Malformed> {
     let mut reader = Reader {
@@ -253,10 +258,11 @@ mod tests {
             b"$-2\r\n",
             b"$99999999999999999999\r\n",
             b"$2\r\nabc\r\n",
-            b"*257\r\n",
+            b"*2049\r\n",
             b":1x\r\n",
             b":\r\n",
             b"+a\rb\r\n",
+            b"*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n",
         ] {
             assert!(parse(bad).is_err(), "{bad:?}");
         }

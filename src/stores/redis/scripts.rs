@@ -1,8 +1,9 @@
-//! The scripts, each with the digest the server knows it by. It uses nothing of the crate.
+//! The scripts, each with the digest the server knows it by. It uses `format`, which has their texts.
 
-use sha1::{Digest, Sha1};
+use super::format;
+use crate::types::fence::FenceSource;
 
-/// A Lua script. Every one begins with the same prelude.
+/// A Lua script. Those of locks begin with the same prelude.
 pub(crate) struct Script {
     pub(crate) text: &'static str,
     /// The SHA-1 of the text in hex.
@@ -15,13 +16,9 @@ pub(crate) struct Script {
 
 impl Script {
     fn new(text: &'static str) -> Self {
-        let digest = Sha1::digest(text.as_bytes())
-            .iter()
-            .map(|b| format!("{b:02x}"))
-            .collect();
         Self {
             text,
-            digest,
+            digest: format::digest(text),
             through_index: false,
             in_time: false,
         }
@@ -50,28 +47,31 @@ pub(crate) struct Scripts {
     pub(crate) is_locked: Script,
     pub(crate) find_by_key: Script,
     pub(crate) find_by_id: Script,
+    pub(crate) list: Script,
     pub(crate) rehearse: Script,
-}
-
-macro_rules! script {
-    ($file:literal) => {
-        Script::new(concat!(
-            include_str!("lua/prelude.lua"),
-            include_str!($file)
-        ))
-    };
+    pub(crate) fenced_set: Script,
+    pub(crate) newest_fence: Script,
+    pub(crate) reset_gate: Script,
 }
 
 impl Scripts {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(fences: FenceSource) -> Self {
+        let acquire = match fences {
+            FenceSource::Counter => format::ACQUIRE,
+            FenceSource::Clock => format::ACQUIRE_BY_CLOCK,
+        };
         Self {
-            acquire: script!("lua/acquire.lua").in_time(),
-            release: script!("lua/release.lua").through_index(),
-            extend: script!("lua/extend.lua").through_index().in_time(),
-            is_locked: script!("lua/is_locked.lua"),
-            find_by_key: script!("lua/find_by_key.lua"),
-            find_by_id: script!("lua/find_by_id.lua").through_index(),
-            rehearse: script!("lua/rehearse.lua"),
+            acquire: Script::new(acquire).in_time(),
+            release: Script::new(format::RELEASE).through_index(),
+            extend: Script::new(format::EXTEND).through_index().in_time(),
+            is_locked: Script::new(format::IS_LOCKED),
+            find_by_key: Script::new(format::FIND_BY_KEY),
+            find_by_id: Script::new(format::FIND_BY_ID).through_index(),
+            list: Script::new(format::LIST),
+            rehearse: Script::new(format::REHEARSE),
+            fenced_set: Script::new(format::FENCED_SET),
+            newest_fence: Script::new(format::NEWEST_FENCE),
+            reset_gate: Script::new(format::RESET_GATE),
         }
     }
 }
@@ -79,6 +79,14 @@ impl Scripts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::types::fence::MAX_CLOCK_MS;
+
+    #[test]
+    fn the_latest_time_in_the_script_is_that_of_the_library() {
+        let line = format!("local max_clock_ms = {MAX_CLOCK_MS}\n");
+        assert!(format::ACQUIRE_BY_CLOCK.contains(&line));
+        assert!(!format::ACQUIRE.contains(&line));
+    }
 
     #[test]
     fn a_digest_is_the_sha1_of_the_text() {

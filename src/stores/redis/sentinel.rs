@@ -1,4 +1,5 @@
-//! Redis Sentinel: which server is the primary now. It asks the sentinels over `connection`.
+//! Redis Sentinel: which server is the primary now. It asks the sentinels over `connection`. It uses `connection`, `error`, `resp`,
+//! `routed`, `net`, `backend`, `runtime` and `types`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,7 +8,7 @@ use crate::net::uri::Endpoint;
 use crate::runtime::sync::Mutex;
 use crate::stores::redis::connection::Connector;
 use crate::stores::redis::resp::Reply;
-use crate::stores::redis::route::{self, Routed, share};
+use crate::stores::redis::routed::{self, Routed, share};
 use crate::types::error::{ErrorCode, LockError};
 
 /// The sentinels of one primary. They are asked before every new connection.
@@ -121,7 +122,7 @@ impl Sentinels {
         match &connection.pipeline(&[question], limits).map_err(judge)?[..] {
             [Reply::Nil] => Err(SentinelFailure::UnknownName),
             [Reply::Array(address)] => match &address[..] {
-                [Reply::Bulk(host), Reply::Bulk(port)] => route::endpoint(
+                [Reply::Bulk(host), Reply::Bulk(port)] => routed::endpoint(
                     &String::from_utf8_lossy(host),
                     &String::from_utf8_lossy(port),
                 )

@@ -7,10 +7,12 @@ use std::path::PathBuf;
 
 use crate::net::uri::{self, BareIpv6, Endpoint, HostPort, UriOption, decode_text};
 use crate::types::error::LockError;
+use crate::types::fence::FenceSource;
 
 const DEFAULT_PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;
-const SENTINEL_OPTIONS: &[&str] = &["sentinel_user", "sentinel_password"];
+const FENCES: &str = "fences";
+const SENTINEL_OPTIONS: &[&str] = &["sentinel_user", "sentinel_password", FENCES];
 /// The longest path of a socket that the system takes, its closing NUL included.
 const MAX_SOCKET_PATH: usize = if cfg!(target_os = "macos") { 104 } else { 108 };
 
@@ -27,6 +29,8 @@ pub(crate) struct RedisUrl {
     pub(crate) target: RedisTarget,
     pub(crate) login: Login,
     pub(crate) tls: bool,
+    /// Where fences come from, if the URL says it.
+    pub(crate) fences: Option<FenceSource>,
 }
 
 /// What the hosts of a URL are.
@@ -49,20 +53,24 @@ impl RedisUrl {
         let mut login = parts.login()?;
         match parts.scheme {
             "redis" | "rediss" => {
-                parts.options(&mut login, &["db"], true)?;
+                let fences = parts.options(&mut login, &["db", FENCES], true)?;
                 let mut hosts = parts.hosts(DEFAULT_PORT)?;
                 match (hosts.pop(), hosts.is_empty()) {
                     (Some(endpoint), true) => Ok(Self {
                         target: RedisTarget::One(endpoint),
                         login,
                         tls: parts.scheme == "rediss",
+                        fences,
                     }),
                     _ => Err(LockError::invalid("the URL names more than one host")),
                 }
             }
             "redis+sentinel" | "rediss+sentinel" => {
                 parts.one_login()?;
-                let sentinel_login = parts.sentinel_login()?;
+                let SentinelOptions {
+                    login: sentinel_login,
+                    fences,
+                } = parts.sentinel_options()?;
                 Ok(Self {
                     target: RedisTarget::Sentinel {
                         master: parts.master(&mut login)?,
@@ -71,11 +79,12 @@ impl RedisUrl {
                     },
                     login,
                     tls: parts.scheme == "rediss+sentinel",
+                    fences,
                 })
             }
             "redis+cluster" | "rediss+cluster" => {
                 parts.one_login()?;
-                parts.options(&mut login, &[], true)?;
+                let fences = parts.options(&mut login, &[FENCES], true)?;
                 if login.database != 0 {
                     return Err(LockError::invalid("Redis Cluster has only the database 0"));
                 }
@@ -83,14 +92,16 @@ impl RedisUrl {
                     target: RedisTarget::Cluster(parts.hosts(DEFAULT_PORT)?),
                     login,
                     tls: parts.scheme == "rediss+cluster",
+                    fences,
                 })
             }
             "redis+unix" => {
-                parts.options(&mut login, &["db", "user", "pass"], false)?;
+                let fences = parts.options(&mut login, &["db", "user", "pass", FENCES], false)?;
                 Ok(Self {
                     target: RedisTarget::One(Endpoint::Unix(parts.socket_path()?)),
                     login,
                     tls: false,
+                    fences,
                 })
             }
             _ => Err(LockError::invalid(
@@ -98,6 +109,13 @@ impl RedisUrl {
             )),
         }
     }
+}
+
+/// What the options of a URL of Sentinel say.
+struct SentinelOptions {
+    /// The user and password for the sentinels themselves.
+    login: Login,
+    fences: Option<FenceSource>,
 }
 
 /// A URL cut into its parts, nothing decoded yet.
@@ -200,21 +218,22 @@ impl<'a> Parts<'a> {
         Ok(())
     }
 
-    /// The user and password for the sentinels themselves.
-    fn sentinel_login(&self) -> Result<Login, LockError> {
-        let mut sentinel = Login::default();
+    fn sentinel_options(&self) -> Result<SentinelOptions, LockError> {
+        let mut login = Login::default();
+        let mut fences = None;
         for option in uri::options(self.query) {
             let UriOption { name, value } = option?;
-            let field = match name.as_str() {
-                "sentinel_user" => &mut sentinel.user,
-                "sentinel_password" => &mut sentinel.password,
+            let fresh = match name.as_str() {
+                "sentinel_user" => login.user.replace(value).is_none(),
+                "sentinel_password" => login.password.replace(value).is_none(),
+                FENCES => fences.replace(FenceSource::parse(&value)?).is_none(),
                 _ => return Err(uri::unknown_option(&name, SENTINEL_OPTIONS)),
             };
-            if field.replace(value).is_some() {
+            if !fresh {
                 return Err(uri::repeated_option(&name));
             }
         }
-        Ok(sentinel)
+        Ok(SentinelOptions { login, fences })
     }
 
     /// The primary's name. Its database, if the path has one, becomes that of `login`.
@@ -245,15 +264,16 @@ impl<'a> Parts<'a> {
             .collect()
     }
 
-    /// Takes the options that say how to log in, and the database number of a path that may have one; any other option is
-    /// refused by its name.
+    /// Takes the options that say how to log in, and the database number of a path that may have one, and answers where fences
+    /// come from; any other option is refused by its name.
     pub(crate) fn options(
         &self,
         login: &mut Login,
         known: &[&str],
         path: bool,
-    ) -> Result<(), LockError> {
+    ) -> Result<Option<FenceSource>, LockError> {
         let mut said = None;
+        let mut fences = None;
         for option in uri::options(self.query) {
             let UriOption { name, value } = option?;
             if !known.contains(&name.as_str()) {
@@ -262,6 +282,7 @@ impl<'a> Parts<'a> {
             let fresh = match name.as_str() {
                 "db" => said.replace(database(&value)?).is_none(),
                 "user" => login.user.replace(value).is_none(),
+                FENCES => fences.replace(FenceSource::parse(&value)?).is_none(),
                 _ => login.password.replace(value).is_none(),
             };
             if !fresh {
@@ -287,7 +308,7 @@ impl<'a> Parts<'a> {
             }
         }
         login.database = said.unwrap_or_default();
-        Ok(())
+        Ok(fences)
     }
 
     fn socket_path(&self) -> Result<PathBuf, LockError> {

@@ -1,10 +1,12 @@
-//! The verbs of the Redis store: the names and arguments of each script, and what its reply means.
+//! The verbs of the Redis store: the names and arguments of each script, and what its reply means. It uses `check`, `error`,
+//! `resp`, `scripts`, `session`, `value`, `backend`, `runtime` and `types`.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::check;
 use super::error;
+use super::replies;
 use super::resp::Reply;
 use super::scripts::{Script, Scripts};
 use super::session::RedisSessions;
@@ -12,16 +14,17 @@ use super::value;
 use crate::backend::call::Call;
 use crate::backend::keyspace::KeySpace;
 use crate::backend::limits::Limits;
+use crate::backend::list::{ListOptions, ListPage};
 use crate::backend::pool::Rank;
-use crate::backend::{Absence, AcquireOutcome, ExtendOutcome, LookupBy, ReleaseOutcome};
+use crate::backend::{AcquireOutcome, ExtendOutcome, LookupBy, ReleaseOutcome};
 use crate::runtime::process::Owner;
 use crate::types::error::LockError;
-use crate::types::fence::{Fence, MAX_FENCE};
-use crate::types::holder::Holder;
+use crate::types::fence::{FenceSource, MAX_FENCE};
+use crate::types::holder_text::HolderText;
 use crate::types::key::Key;
 use crate::types::liveness::TIME_TOLERANCE_MS;
 use crate::types::lock_id::LockId;
-use crate::types::stored_lock::{Acquired, StoredLock};
+use crate::types::stored_lock::StoredLock;
 use crate::types::ttl::Ttl;
 
 pub(crate) struct RedisVerbs {
@@ -32,6 +35,7 @@ pub(crate) struct RedisVerbs {
     sessions: Arc<RedisSessions>,
     tolerance: String,
     max_fence: String,
+    fences: FenceSource,
 }
 
 /// What a script answered.
@@ -47,12 +51,14 @@ impl RedisVerbs {
         operation_timeout: Duration,
         space: KeySpace,
         sessions: Arc<RedisSessions>,
+        fences: FenceSource,
     ) -> Self {
         Self {
             owner,
             operation_timeout,
             space,
-            scripts: Scripts::new(),
+            scripts: Scripts::new(fences),
+            fences,
             sessions,
             tolerance: TIME_TOLERANCE_MS.to_string(),
             max_fence: MAX_FENCE.to_string(),
@@ -61,6 +67,10 @@ impl RedisVerbs {
 
     pub(crate) fn prefix(&self) -> &str {
         self.space.prefix()
+    }
+
+    pub(crate) fn fences(&self) -> FenceSource {
+        self.fences
     }
 
     pub(crate) fn database(&self) -> u32 {
@@ -94,37 +104,15 @@ impl RedisVerbs {
                     ttl.as_millis().to_string().as_bytes(),
                     self.tolerance.as_bytes(),
                     self.max_fence.as_bytes(),
-                    &value::head(key, lock_id),
+                    &value::head(
+                        key.as_str(),
+                        lock_id,
+                        call.holder().map_or("", HolderText::as_str),
+                    ),
                 ],
             )
             .map_err(|e| e.for_key(key))?;
-        match &reply {
-            Reply::Array(items) => match &items[..] {
-                [
-                    Reply::Integer(0),
-                    Reply::Integer(left),
-                    Reply::Bulk(fence),
-                    Reply::Bulk(id_hash),
-                ] => Ok(AcquireOutcome::Locked(Some(holder(*left, fence, id_hash)))),
-                [
-                    Reply::Integer(1),
-                    Reply::Bulk(fence),
-                    Reply::Integer(expires),
-                ] => {
-                    let fence = std::str::from_utf8(fence).ok().map(Fence::parse);
-                    match fence {
-                        Some(Ok(fence)) => Ok(AcquireOutcome::Acquired(Acquired::new(
-                            *lock_id, fence, *expires,
-                        ))),
-                        // The script stores only well-formed fences: this is the repeated acquire of a lock that
-                        // another program wrote with our id.
-                        _ => Err(value::foreign().for_key(key)),
-                    }
-                }
-                _ => Err(error::unexpected().for_key(key)),
-            },
-            _ => Err(error::unexpected().for_key(key)),
-        }
+        replies::read_acquire(&reply, lock_id).map_err(|e| e.for_key(key))
     }
 
     pub(crate) fn release(
@@ -141,10 +129,7 @@ impl RedisVerbs {
             &[index.as_bytes()],
             &[lock_id.as_bytes(), self.tolerance.as_bytes()],
         )?;
-        match reply {
-            Reply::Integer(1) => Ok(ReleaseOutcome::Released),
-            reply => absence(&reply).map(ReleaseOutcome::Absent),
-        }
+        replies::read_release(&reply)
     }
 
     pub(crate) fn extend(
@@ -166,15 +151,7 @@ impl RedisVerbs {
                 self.tolerance.as_bytes(),
             ],
         )?;
-        match &reply {
-            Reply::Array(items) => match &items[..] {
-                [Reply::Integer(1), Reply::Integer(expires)] => {
-                    Ok(ExtendOutcome::Extended(*expires))
-                }
-                _ => Err(error::unexpected()),
-            },
-            reply => absence(reply).map(ExtendOutcome::Absent),
-        }
+        replies::read_extend(&reply, lock_id)
     }
 
     pub(crate) fn is_locked(&self, key: &Key, call: &Call<'_>) -> Result<bool, LockError> {
@@ -187,10 +164,7 @@ impl RedisVerbs {
             &[lock.as_bytes()],
             &[self.tolerance.as_bytes()],
         )
-        .and_then(|reply| match reply {
-            Reply::Integer(live @ (0 | 1)) => Ok(live == 1),
-            _ => Err(error::unexpected()),
-        })
+        .and_then(|reply| replies::read_is_locked(&reply))
         .map_err(|e| e.for_key(key))
     }
 
@@ -199,11 +173,32 @@ impl RedisVerbs {
         by: LookupBy<'_>,
         call: &Call<'_>,
     ) -> Result<Option<StoredLock>, LockError> {
-        let found = match by {
+        let reply = match by {
             LookupBy::Key(key) => self.find_by_key(key, call)?,
             LookupBy::LockId(id) => self.find_by_id(id, call)?,
         };
-        found.as_deref().map(value::parse).transpose()
+        replies::read_find(&reply, by)
+    }
+
+    pub(crate) fn list(
+        &self,
+        options: &ListOptions,
+        call: &Call<'_>,
+    ) -> Result<ListPage<StoredLock>, LockError> {
+        let request = options.checked()?;
+        let args = replies::list_arguments(&self.space, &request)?;
+        let args: Vec<&[u8]> = args.iter().map(String::as_bytes).collect();
+        // A name that leads to the node of our slot, and that no lock has.
+        let slot = self.space.index(&LockId::random()?)?;
+        let limits = self.enter(call)?;
+        let reply = self.run(
+            Rank::Ordinary,
+            &limits,
+            &self.scripts.list,
+            &[slot.as_bytes()],
+            &args,
+        )?;
+        replies::read_list(&reply)
     }
 
     pub(crate) fn check(&self, call: &Call<'_>) -> Result<Vec<String>, LockError> {
@@ -213,8 +208,8 @@ impl RedisVerbs {
         let replies = self.sessions.exchange(
             Rank::Ordinary,
             &limits,
-            |connection| {
-                connection.pipeline(
+            |session| {
+                session.pipeline(
                     &[
                         &[b"EVAL", rehearse.text.as_bytes(), b"1", index.as_bytes()],
                         &[
@@ -236,17 +231,51 @@ impl RedisVerbs {
             },
         )?;
         match &replies[..] {
-            [Reply::Error(line), ..] | [_, Reply::Error(line), ..] => Err(error::refused(line)),
-            [_, _, info, config] => Ok(check::warnings(info, config)),
+            [Reply::Error(line), ..] => Err(error::refused(line)),
+            [_, rehearsed, info, config] => replies::read_check(rehearsed, info, config),
             _ => Err(error::unexpected()),
         }
     }
 
-    fn enter<'a>(&self, call: &Call<'a>) -> Result<Limits<'a>, LockError> {
+    pub(crate) fn version(&self, call: &Call<'_>) -> Result<Option<String>, LockError> {
+        let limits = self.enter(call)?;
+        let replies = self.sessions.exchange(
+            Rank::Ordinary,
+            &limits,
+            |connection| connection.pipeline(&[&[b"INFO", b"server"]], &limits),
+            |_| None,
+        )?;
+        Ok(replies.first().and_then(check::version))
+    }
+
+    pub(super) fn sessions(&self) -> &RedisSessions {
+        &self.sessions
+    }
+
+    pub(super) fn scripts(&self) -> &Scripts {
+        &self.scripts
+    }
+
+    pub(super) fn enter<'a>(&self, call: &Call<'a>) -> Result<Limits<'a>, LockError> {
         Limits::enter(self.owner, self.operation_timeout, call)
     }
 
-    fn run(
+    pub(super) fn run(
+        &self,
+        rank: Rank,
+        limits: &Limits<'_>,
+        script: &Script,
+        keys: &[&[u8]],
+        args: &[&[u8]],
+    ) -> Result<Reply, LockError> {
+        match self.reply(rank, limits, script, keys, args)? {
+            Reply::Error(line) => Err(error::refused(&line)),
+            reply => Ok(reply),
+        }
+    }
+
+    /// What a script answers, its errors included.
+    pub(super) fn reply(
         &self,
         rank: Rank,
         limits: &Limits<'_>,
@@ -260,15 +289,15 @@ impl RedisVerbs {
         } = self.sessions.exchange(
             rank,
             limits,
-            |connection| {
+            |session| {
                 let reply = if script.in_time {
-                    connection.run_in_time(script, keys, args, limits)?
+                    session.run_in_time(script, keys, args, limits)?
                 } else {
-                    connection.run(script, keys, args, limits)?
+                    session.run(script, keys, args, limits)?
                 };
                 let found_no_lock = matches!(reply, Reply::Integer(-1) | Reply::Nil);
                 Ok(ScriptReply {
-                    lock_may_be_elsewhere: connection.asking
+                    lock_may_be_elsewhere: session.is_asking()
                         && script.through_index
                         && found_no_lock,
                     reply,
@@ -279,14 +308,13 @@ impl RedisVerbs {
                 _ => None,
             },
         )?;
-        match reply {
-            Reply::Error(line) => Err(error::refused(&line)),
-            _ if lock_may_be_elsewhere => Err(error::keys_are_moving()),
-            reply => Ok(reply),
+        if lock_may_be_elsewhere {
+            return Err(error::keys_are_moving());
         }
+        Ok(reply)
     }
 
-    fn find_by_key(&self, key: &Key, call: &Call<'_>) -> Result<Option<Vec<u8>>, LockError> {
+    fn find_by_key(&self, key: &Key, call: &Call<'_>) -> Result<Reply, LockError> {
         let lock = self.space.lock(key)?;
         let limits = self.enter(call)?;
         self.run(
@@ -296,11 +324,10 @@ impl RedisVerbs {
             &[lock.as_bytes()],
             &[self.tolerance.as_bytes()],
         )
-        .and_then(stored)
         .map_err(|e| e.for_key(key))
     }
 
-    fn find_by_id(&self, id: &LockId, call: &Call<'_>) -> Result<Option<Vec<u8>>, LockError> {
+    fn find_by_id(&self, id: &LockId, call: &Call<'_>) -> Result<Reply, LockError> {
         let index = self.space.index(id)?;
         let limits = self.enter(call)?;
         self.run(
@@ -310,38 +337,5 @@ impl RedisVerbs {
             &[index.as_bytes()],
             &[id.as_bytes(), self.tolerance.as_bytes()],
         )
-        .and_then(stored)
-    }
-}
-
-/// The holder of a contended lock, as far as its value is one of ours.
-fn holder(left_ms: i64, fence: &[u8], id_hash: &[u8]) -> Holder {
-    let text = |bytes| std::str::from_utf8(bytes).ok();
-    let is_hash = |text: &&str| text.len() == 24 && text.bytes().all(|b| b.is_ascii_hexdigit());
-    let holder = Holder::with_left(
-        text(id_hash).filter(is_hash).map(str::to_owned),
-        text(fence).and_then(|fence| Fence::parse(fence).ok()),
-        left_ms,
-    );
-    match u64::try_from(left_ms) {
-        // Redis deletes a key in the millisecond after its last one.
-        Ok(left) => holder.with_free_in(Duration::from_millis(left + 1)),
-        Err(_) => holder,
-    }
-}
-
-fn stored(reply: Reply) -> Result<Option<Vec<u8>>, LockError> {
-    match reply {
-        Reply::Bulk(value) => Ok(Some(value)),
-        Reply::Nil => Ok(None),
-        _ => Err(error::unexpected()),
-    }
-}
-
-fn absence(reply: &Reply) -> Result<Absence, LockError> {
-    match reply {
-        Reply::Integer(-2) => Ok(Absence::Expired),
-        Reply::Integer(0 | -1) => Ok(Absence::NotFound),
-        _ => Err(error::unexpected()),
     }
 }

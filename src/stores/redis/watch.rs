@@ -1,14 +1,11 @@
 //! Hears of releases through Redis: a channel per lock, on which the release script publishes. It implements
-//! `backend::release_listener`'s connection.
+//! `backend::release_listener`'s connection. It uses `connection`, `resp`, `backend` and `types`.
 
 use crate::backend::limits::Limits;
 use crate::backend::release_listener::ListenerConnection;
 use crate::stores::redis::connection::RedisConnection;
 use crate::stores::redis::resp::Reply;
 use crate::types::error::LockError;
-
-/// The name of a lock's channel is its key with this behind it. The release script has the same text.
-pub(crate) const CHANNEL_SUFFIX: &str = ":freed";
 
 /// A connection in subscriber mode: it hears messages and may subscribe, nothing else.
 pub(crate) struct RedisListener {

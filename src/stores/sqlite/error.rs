@@ -1,4 +1,4 @@
-//! What SQLite's result codes mean as a [`LockError`].
+//! What SQLite's result codes mean as a [`LockError`]. It uses `backend` and `types`.
 
 use rusqlite::ErrorCode as Sqlite;
 

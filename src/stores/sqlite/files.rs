@@ -1,4 +1,5 @@
-//! The files of the store: their real path, how the first one is made, which users may open them.
+//! The files of the store: their real path, how the first one is made, which users may open them. It uses `fork`, `url` and
+//! `runtime`.
 
 use std::fs::{OpenOptions, Permissions};
 use std::io;

@@ -1,4 +1,4 @@
-//! Refuses SQLite in a process that was forked while an ancestor had a connection open.
+//! Refuses SQLite in a process that was forked while an ancestor had a connection open. It uses `runtime` and `types`.
 //!
 //! SQLite keeps one table of open files and their locks per process, and a child has a copy of it. The locks themselves are
 //! POSIX locks, which no child inherits: a child that used its copy would believe in locks that it does not have, and two

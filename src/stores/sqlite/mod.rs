@@ -5,6 +5,8 @@ mod connection;
 mod error;
 mod files;
 mod fork;
+pub mod format;
+pub mod gate;
 mod lease_end;
 mod session;
 mod setup;
@@ -21,6 +23,8 @@ use self::url::SqliteUrl;
 use self::verbs::SqliteVerbs;
 use self::watch::WalPoller;
 use crate::backend::call::Call;
+use crate::backend::gate::GateStore;
+use crate::backend::list::{ListOptions, ListPage};
 use crate::backend::{
     AcquireOutcome, Backend, Capabilities, ExtendOutcome, Freed, LookupBy, ReleaseOutcome, Watch,
 };
@@ -47,6 +51,16 @@ use crate::types::ttl::Ttl;
 ///
 /// In a forked child an inherited backend answers an error. A new one works if no `sqlite:` store was open at the fork, in this
 /// process or one it was forked from; otherwise its calls answer an error too, and only a new program, by `exec`, can use one.
+///
+/// ```
+/// use syncguard::{Client, ClientOptions, SqliteBackend};
+///
+/// # let dir = tempfile::tempdir()?;
+/// # let url = format!("sqlite:{}", dir.path().join("locks.db").display());
+/// let client = Client::from_backend(SqliteBackend::open(&url, &ClientOptions::new())?);
+/// client.lock("nightly")?.release()?.expect_released();
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct SqliteBackend {
     verbs: SqliteVerbs,
     poller: WalPoller,
@@ -113,7 +127,11 @@ impl Backend for SqliteBackend {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities::new("sqlite")
+        Capabilities::new("sqlite").with_fence_source(self.verbs.fences)
+    }
+
+    fn gate(&self) -> Option<&dyn GateStore> {
+        Some(&self.verbs)
     }
 
     /// A thread looks for changes of the file while there is a waiter.
@@ -125,6 +143,10 @@ impl Backend for SqliteBackend {
         self.verbs.check(call)
     }
 
+    fn version(&self, _call: &Call<'_>) -> Result<Option<String>, LockError> {
+        Ok(Some(rusqlite::version().to_owned()))
+    }
+
     fn setup_schema(&self, call: &Call<'_>) -> Result<(), LockError> {
         self.verbs.setup_schema(call)
     }
@@ -132,12 +154,20 @@ impl Backend for SqliteBackend {
     fn purge_expired(&self, limit: u32, call: &Call<'_>) -> Result<u64, LockError> {
         self.verbs.purge_expired(limit, call)
     }
+
+    fn list(
+        &self,
+        options: &ListOptions,
+        call: &Call<'_>,
+    ) -> Result<ListPage<StoredLock>, LockError> {
+        self.verbs.list(options, call)
+    }
 }
 
 impl fmt::Debug for SqliteBackend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SqliteBackend")
-            .field("path", &self.verbs.sessions.url().path)
+            .field("path", &self.verbs.file.url().path)
             .finish_non_exhaustive()
     }
 }

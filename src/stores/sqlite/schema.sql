@@ -10,7 +10,9 @@ CREATE TABLE IF NOT EXISTS syncguard_locks (
     boot_id TEXT NOT NULL,
     expires_boot_ms INTEGER NOT NULL,
     -- NULL in rows of an older version.
-    written_boot_ms INTEGER
+    written_boot_ms INTEGER,
+    -- What the holder says of itself, behind its lock id and a space. NULL in rows of an older version.
+    holder TEXT
 ) WITHOUT ROWID;
 
 CREATE UNIQUE INDEX IF NOT EXISTS idx_syncguard_locks_lock_id ON syncguard_locks (lock_id);

@@ -1,4 +1,5 @@
-//! The connections of one store: a few, kept between calls in the pool of `backend`.
+//! The connections of one store: a few, kept between calls in the pool of `backend`. It uses `connection`, `error`, `files`, `url`,
+//! `backend`, `runtime` and `types`.
 
 use super::connection::SqliteConnection;
 use super::error::Failure;
@@ -111,6 +112,7 @@ mod tests {
         let url = SqliteUrl {
             path: path.clone(),
             mode: 0o600,
+            fences: None,
         };
         let sessions = SqliteSessions::new(Owner::current(), url, 1);
         let limits =
@@ -137,6 +139,7 @@ mod tests {
         let url = SqliteUrl {
             path: "/nowhere".into(),
             mode: 0o600,
+            fences: None,
         };
         let sessions = SqliteSessions::new(Owner::current(), url, 2);
         let enter = |ms, call| {

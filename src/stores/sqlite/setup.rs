@@ -1,17 +1,22 @@
-//! Creates the tables at first use, and refuses tables of another program under their names.
+//! Creates the tables at first use, and refuses tables of another program under their names. It uses `error` and `types`.
 
 use rusqlite::Connection;
 
 use super::error::Failure;
 use crate::types::error::LockError;
 
-const SCHEMA: &str = include_str!("schema.sql");
+/// Creates the tables and the indexes.
+pub const SCHEMA: &str = include_str!("schema.sql");
 
 const LOCKS: &str = "syncguard_locks";
 const FENCES: &str = "syncguard_fence_counters";
 /// The columns of a table in order, and which of them are its primary key.
-const LOCK_COLUMNS: &str = "key*,lock_id,expires_at_ms,acquired_at_ms,fence,user_key,boot_id,expires_boot_ms,written_boot_ms";
-/// The same in files of older versions; the missing column is added at first use.
+const LOCK_COLUMNS: &str = "key*,lock_id,expires_at_ms,acquired_at_ms,fence,user_key,boot_id,expires_boot_ms,written_boot_ms,holder";
+/// The same before there was a text of the holder. Programs of that version refuse a file with more columns, so the column is
+/// added by [`setup_schema`](crate::Backend::setup_schema) alone.
+const FORMER_LOCK_COLUMNS: &str = "key*,lock_id,expires_at_ms,acquired_at_ms,fence,user_key,boot_id,expires_boot_ms,written_boot_ms";
+const ADD_HOLDER: &str = "ALTER TABLE syncguard_locks ADD COLUMN holder TEXT";
+/// The same in files of still older versions; the missing column is added at first use.
 const OLDER_LOCK_COLUMNS: &str =
     "key*,lock_id,expires_at_ms,acquired_at_ms,fence,user_key,boot_id,expires_boot_ms";
 const ADD_COLUMN: &str = "ALTER TABLE syncguard_locks ADD COLUMN written_boot_ms INTEGER";
@@ -26,15 +31,15 @@ pub(super) fn prepare(sqlite: &Connection) -> Result<(), Failure> {
     )?;
     use_log(sqlite)?;
     if !is_complete(sqlite)? {
-        create(sqlite)?;
+        create(sqlite, false)?;
     }
     Ok(())
 }
 
-/// Creates what is missing and checks the whole.
-pub(super) fn create(sqlite: &Connection) -> Result<(), Failure> {
+/// Creates what is missing, the column for the holder's text if `add_holder`, and checks the whole.
+pub(super) fn create(sqlite: &Connection, add_holder: bool) -> Result<(), Failure> {
     sqlite.execute_batch("BEGIN IMMEDIATE")?;
-    let done = create_inside(sqlite).and_then(|()| Ok(sqlite.execute_batch("COMMIT")?));
+    let done = create_inside(sqlite, add_holder).and_then(|()| Ok(sqlite.execute_batch("COMMIT")?));
     if done.is_err() && !sqlite.is_autocommit() {
         // The error to tell is the first one; a connection that cannot even roll back is closed.
         let _ = sqlite.execute_batch("ROLLBACK");
@@ -42,15 +47,17 @@ pub(super) fn create(sqlite: &Connection) -> Result<(), Failure> {
     done
 }
 
-fn create_inside(sqlite: &Connection) -> Result<(), Failure> {
+fn create_inside(sqlite: &Connection, add_holder: bool) -> Result<(), Failure> {
     // Another process may have been faster.
-    if is_complete(sqlite)? {
-        return Ok(());
+    if !is_complete(sqlite)? {
+        if columns(sqlite, LOCKS)?.as_deref() == Some(OLDER_LOCK_COLUMNS) {
+            sqlite.execute_batch(ADD_COLUMN)?;
+        }
+        sqlite.execute_batch(SCHEMA)?;
     }
-    if columns(sqlite, LOCKS)?.as_deref() == Some(OLDER_LOCK_COLUMNS) {
-        sqlite.execute_batch(ADD_COLUMN)?;
+    if add_holder && columns(sqlite, LOCKS)?.as_deref() == Some(FORMER_LOCK_COLUMNS) {
+        sqlite.execute_batch(ADD_HOLDER)?;
     }
-    sqlite.execute_batch(SCHEMA)?;
     if is_complete(sqlite)? {
         Ok(())
     } else {
@@ -90,7 +97,8 @@ fn use_log(sqlite: &Connection) -> Result<(), Failure> {
 pub(super) fn is_complete(sqlite: &Connection) -> Result<bool, Failure> {
     let found = columns(sqlite, LOCKS)?;
     let older = found.as_deref() == Some(OLDER_LOCK_COLUMNS);
-    let locks = older || is_ours(LOCKS, found, LOCK_COLUMNS)?;
+    let former = found.as_deref() == Some(FORMER_LOCK_COLUMNS);
+    let locks = older || former || is_ours(LOCKS, found, LOCK_COLUMNS)?;
     let fences = is_ours(FENCES, columns(sqlite, FENCES)?, FENCE_COLUMNS)?;
     if locks && !fences {
         return Err(foreign(

@@ -1,4 +1,8 @@
-//! How a verb uses the file: one connection, one transaction, one look at the clock. It uses `session`, `sql` and `lease_end`.
+//! [`Transactions`]: how a verb uses the file: one connection, one transaction, one look at the clock. It uses `session`, `sql` and
+//! `lease_end`.
+
+use std::sync::OnceLock;
+use std::time::Duration;
 
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension};
@@ -6,18 +10,21 @@ use rusqlite::{Connection, OptionalExtension};
 use super::connection::SqliteConnection;
 use super::error::{self, Failure};
 use super::lease_end::Now;
+use super::session::SqliteSessions;
 use super::sql::{self, Live, Stored};
-use super::verbs::SqliteVerbs;
+use super::url::SqliteUrl;
 use crate::backend::call::Call;
 use crate::backend::limits::Limits;
 use crate::backend::pool::Rank;
+use crate::options::client::ClientOptions;
 use crate::runtime::clock;
+use crate::runtime::process::Owner;
 use crate::types::error::LockError;
-use crate::types::fence::Fence;
+use crate::types::fence::{Fence, FenceSource};
 use crate::types::lock_id::LockId;
 
 /// What a process has to know once to read the machine's boot-time clock.
-pub(super) struct Boot {
+struct Boot {
     id: String,
     offset: clock::BootOffset,
 }
@@ -31,7 +38,33 @@ impl Boot {
     }
 }
 
-impl SqliteVerbs {
+/// One file, as the verbs and the gate use it.
+pub(super) struct Transactions {
+    owner: Owner,
+    operation_timeout: Duration,
+    sessions: SqliteSessions,
+    boot: OnceLock<Boot>,
+}
+
+impl Transactions {
+    pub(super) fn new(owner: Owner, url: SqliteUrl, options: &ClientOptions) -> Self {
+        Self {
+            owner,
+            operation_timeout: options.operation_timeout,
+            sessions: SqliteSessions::new(owner, url, options.pool_size),
+            boot: OnceLock::new(),
+        }
+    }
+
+    pub(super) fn url(&self) -> &SqliteUrl {
+        self.sessions.url()
+    }
+
+    /// The limits of a call, if it may begin.
+    pub(super) fn limits<'a>(&self, call: &'a Call<'_>) -> Result<Limits<'a>, LockError> {
+        Limits::enter(self.owner, self.operation_timeout, call)
+    }
+
     /// Runs `work` on a connection of its own.
     pub(super) fn with_connection<T>(
         &self,
@@ -62,7 +95,7 @@ impl SqliteVerbs {
         call: &Call<'_>,
         work: impl FnOnce(&Connection, &Now<'_>) -> Result<T, Failure>,
     ) -> Result<T, LockError> {
-        let limits = Limits::enter(self.owner, self.operation_timeout, call)?;
+        let limits = self.limits(call)?;
         self.with_connection(rank, &limits, |connection| {
             connection.begin()?;
             let sqlite = &connection.sqlite;
@@ -99,7 +132,7 @@ impl SqliteVerbs {
         argument: &str,
         call: &Call<'_>,
     ) -> Result<Option<Live>, LockError> {
-        let limits = Limits::enter(self.owner, self.operation_timeout, call)?;
+        let limits = self.limits(call)?;
         self.with_connection(Rank::Ordinary, &limits, |connection| {
             connection.when_free(|| self.find_one(&connection.sqlite, statement, argument, None))
         })
@@ -152,7 +185,9 @@ impl SqliteVerbs {
         id: &LockId,
         now: &Now<'_>,
     ) -> Result<(), Failure> {
-        if let Some(Stored::Live(_)) = self.find_one(sqlite, sql::BY_ID, id.as_str(), Some(now))? {
+        if let Some(Stored::Live(_)) =
+            self.find_one(sqlite, sql::FIND_BY_ID, id.as_str(), Some(now))?
+        {
             return Err(LockError::invalid(
                 "this lock id holds another key already; mint a new one for every lock",
             )
@@ -164,7 +199,12 @@ impl SqliteVerbs {
 }
 
 /// The fence after the stored counter, before anything is written.
-pub(super) fn next_fence(sqlite: &Connection, counter: &str) -> Result<Fence, Failure> {
+pub(super) fn next_fence(
+    sqlite: &Connection,
+    counter: &str,
+    source: FenceSource,
+    now: &Now<'_>,
+) -> Result<Fence, Failure> {
     let stored = sqlite
         .query_row(sql::READ_FENCE, [counter], |row| {
             Ok(match row.get_ref(0)? {
@@ -174,5 +214,9 @@ pub(super) fn next_fence(sqlite: &Connection, counter: &str) -> Result<Fence, Fa
             })
         })
         .optional()?;
-    Ok(Fence::after(stored.unwrap_or(0))?)
+    let stored = stored.unwrap_or(0);
+    Ok(match source {
+        FenceSource::Counter => Fence::after(stored)?,
+        FenceSource::Clock => Fence::after_by_clock(stored, now.wall_ms)?,
+    })
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::net::uri::{self, UriOption};
 use crate::types::error::LockError;
+use crate::types::fence::FenceSource;
 
 /// Only the user that makes a lock file may read it: it holds raw keys, and a reader can stop all writers.
 const DEFAULT_MODE: u32 = 0o600;
@@ -17,13 +18,22 @@ pub(super) struct SqliteUrl {
     pub(super) path: PathBuf,
     /// The permissions of a file that is made.
     pub(super) mode: u32,
+    /// Where fences come from, if the URL says it.
+    pub(super) fences: Option<FenceSource>,
+}
+
+/// What stands behind the `?`.
+#[derive(Default)]
+struct SqliteOptions {
+    mode: Option<u32>,
+    fences: Option<FenceSource>,
 }
 
 impl SqliteUrl {
     /// The file a URL names. No I/O but asking for the working directory.
     ///
-    /// `sqlite:locks.db`, `sqlite:/var/lib/locks.db` and `sqlite:///var/lib/locks.db`; `%20` and its like are decoded. The one
-    /// option is `?mode=0660`.
+    /// `sqlite:locks.db`, `sqlite:/var/lib/locks.db` and `sqlite:///var/lib/locks.db`; `%20` and its like are decoded.
+    /// Options: `?mode=0660`, `?fences=clock`.
     pub(super) fn parse(url: &str) -> Result<Self, LockError> {
         let (file, options) = match url.split_once('?') {
             Some((file, options)) => (file, Some(options)),
@@ -34,33 +44,41 @@ impl SqliteUrl {
                 "a sqlite: URL has no fragment; write a # in the file's name as %23",
             ));
         }
+        let SqliteOptions { mode, fences } =
+            options.map_or(Ok(Default::default()), read_options)?;
         Ok(Self {
-            mode: options.map_or(Ok(DEFAULT_MODE), mode)?,
+            mode: mode.unwrap_or(DEFAULT_MODE),
+            fences,
             path: path(file)?,
         })
     }
 }
 
-fn mode(query: &str) -> Result<u32, LockError> {
-    let mut mode = None;
+fn read_options(query: &str) -> Result<SqliteOptions, LockError> {
+    let mut said = SqliteOptions::default();
     for option in uri::options(query) {
         let UriOption { name, value } = option?;
-        if name != "mode" {
-            let error = uri::unknown_option(&name, &["mode"]);
-            return Err(LockError::invalid(format!(
-                "{}; write a ? in the file's name as %3F",
-                error.message()
-            )));
-        }
-        if mode.replace(octal(&value)?).is_some() {
+        let fresh = match name.as_str() {
+            "mode" => said.mode.replace(octal(&value)?).is_none(),
+            "fences" => said.fences.replace(FenceSource::parse(&value)?).is_none(),
+            _ => {
+                let error = uri::unknown_option(&name, &["mode", "fences"]);
+                return Err(LockError::invalid(format!(
+                    "{}; write a ? in the file's name as %3F",
+                    error.message()
+                )));
+            }
+        };
+        if !fresh {
             return Err(uri::repeated_option(&name));
         }
     }
-    mode.ok_or_else(|| {
-        LockError::invalid(
+    if said.mode.is_none() && said.fences.is_none() {
+        return Err(LockError::invalid(
             "the sqlite: URL ends in a ? without an option; write a ? in the file's name as %3F",
-        )
-    })
+        ));
+    }
+    Ok(said)
 }
 
 fn octal(digits: &str) -> Result<u32, LockError> {
@@ -161,7 +179,11 @@ mod tests {
             let path = PathBuf::from("/a");
             assert_eq!(
                 SqliteUrl::parse(url).ok(),
-                Some(SqliteUrl { path, mode }),
+                Some(SqliteUrl {
+                    path,
+                    mode,
+                    fences: None
+                }),
                 "{url}"
             );
         }

@@ -1,4 +1,4 @@
-//! Which file system the lock file is on, and whether locks are safe there.
+//! Which file system the lock file is on, and whether locks are safe there. It uses nothing else of the crate.
 
 use std::path::Path;
 

@@ -1,5 +1,6 @@
 //! Notices releases by other processes: a thread looks at the size and time of SQLite's write-ahead log, often at first and ever
-//! less often, for as long as there is a waiter. Waiters of this process are called directly and do not need it.
+//! less often, for as long as there is a waiter. Waiters of this process are called directly and do not need it. It uses `files`,
+//! `url`, `backend`, `runtime` and `types`.
 //!
 //! `stat` is enough, and all that is allowed: opening and closing the file would drop SQLite's own locks on it.
 

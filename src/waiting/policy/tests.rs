@@ -5,11 +5,19 @@ use crate::options::lock::{DEFAULT_ACQUIRE_TIMEOUT, LockOptions};
 use crate::options::retry::{Backoff, DEFAULT_MAX_RETRIES, Jitter};
 use proptest::prelude::*;
 
+/// What a caller says about retries.
+#[derive(Clone, Copy, Debug)]
+enum RetrySetting {
+    Default,
+    Unlimited,
+    Max(u32),
+}
+
 /// What a caller sets, and what the policy must make of it.
 #[derive(Clone, Debug)]
 struct Setting {
     acquire: Option<Duration>,
-    max: Option<Option<u32>>,
+    retries: RetrySetting,
     base: Duration,
     backoff: Backoff,
     jitter: Jitter,
@@ -26,10 +34,10 @@ impl Setting {
         if let Some(timeout) = self.acquire {
             options = options.acquire_timeout(timeout);
         }
-        options = match self.max {
-            None => options,
-            Some(None) => options.unlimited_retries(),
-            Some(Some(max)) => options.max_retries(max),
+        options = match self.retries {
+            RetrySetting::Default => options,
+            RetrySetting::Unlimited => options.unlimited_retries(),
+            RetrySetting::Max(max) => options.max_retries(max),
         };
         options.checked().expect("legal options")
     }
@@ -55,10 +63,10 @@ impl Setting {
 
     /// As SPEC says it, told once more: ten, unless the caller says otherwise or sets an acquire timeout.
     fn retries(&self) -> Option<u32> {
-        match (self.max, self.acquire) {
-            (Some(max), _) => max,
-            (None, Some(_)) => None,
-            (None, None) => Some(DEFAULT_MAX_RETRIES),
+        match (self.retries, self.acquire) {
+            (RetrySetting::Max(max), _) => Some(max),
+            (RetrySetting::Unlimited, _) | (RetrySetting::Default, Some(_)) => None,
+            (RetrySetting::Default, None) => Some(DEFAULT_MAX_RETRIES),
         }
     }
 }
@@ -74,17 +82,17 @@ fn settings() -> impl Strategy<Value = Setting> {
         (1u64..3000).prop_map(Some),
         Just(Some(u64::MAX)),
     ];
-    let max = prop_oneof![
-        Just(None),
-        Just(Some(None)),
-        (0u32..5).prop_map(|max| Some(Some(max))),
+    let retries = prop_oneof![
+        Just(RetrySetting::Default),
+        Just(RetrySetting::Unlimited),
+        (0u32..5).prop_map(RetrySetting::Max),
     ];
     let shape = (0u64..3000, any::<bool>(), 0usize..3);
     let limit = prop_oneof![3 => Just(None), 1 => (0u64..4000).prop_map(Some)];
-    (acquire, max, shape, 1u64..3000, limit).prop_map(
-        |(acquire, max, (base, fixed, jitter), operation, limit)| Setting {
+    (acquire, retries, shape, 1u64..3000, limit).prop_map(
+        |(acquire, retries, (base, fixed, jitter), operation, limit)| Setting {
             acquire: acquire.map(ms),
-            max,
+            retries,
             base: ms(base),
             backoff: if fixed {
                 Backoff::Fixed
@@ -349,7 +357,7 @@ proptest! {
 fn defaults() -> Setting {
     Setting {
         acquire: None,
-        max: None,
+        retries: RetrySetting::Default,
         base: ms(1),
         backoff: Backoff::Fixed,
         jitter: Jitter::None,
@@ -375,7 +383,7 @@ fn ten_retries_unless_an_acquire_timeout_is_set() {
     assert_eq!(timed.tries, 101, "one per millisecond, and the first");
     let mut both = WatchedPolicy::new(&Setting {
         acquire: Some(ms(100)),
-        max: Some(Some(3)),
+        retries: RetrySetting::Max(3),
         ..defaults()
     });
     both.feed(WaitEvent::Entered, 0).expect("in bounds");
@@ -405,6 +413,20 @@ fn a_caller_that_was_never_first_asks_once_at_the_end() {
     let event = WaitEvent::Unanswered(GiveUpReason::Held);
     let action = seen.feed(event, 0).expect("in bounds");
     assert_eq!(action, WaitAction::GiveUp(GiveUpReason::Held));
+}
+
+#[test]
+fn no_attempt_lasts_longer_than_the_callers_deadline() {
+    let setting = Setting {
+        acquire: Some(ms(100)),
+        operation: ms(80),
+        limit: Some(ms(50)),
+        ..defaults()
+    };
+    let mut seen = WatchedPolicy::new(&setting);
+    let action = seen.feed(WaitEvent::Entered, 0).expect("in bounds");
+    let until = seen.begun + ms(50);
+    assert_eq!(action, WaitAction::Try { until });
 }
 
 #[test]

@@ -3,8 +3,9 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-use super::{PREFIX, SLACK, evals, eventually, failing, field, tagged, ttl, user};
+use super::{PREFIX, SLACK, evals, failing, tagged, ttl, user};
 use crate::support::redis::RedisServer;
+use crate::support::topologies::{cluster, cluster_url, eventually, field};
 use crate::support::verbs::{granted, id, key};
 use syncguard::{
     AcquireOutcome, Backend, Call, Client, ClientOptions, ErrorCode, ExtendOutcome, Key, LockError,
@@ -13,83 +14,6 @@ use syncguard::{
 
 /// The slot of `{app}`.
 const SLOT: &str = "6805";
-
-/// Three primaries, and replicas of the second, which has our slot.
-fn cluster(replicas: usize) -> Vec<RedisServer> {
-    // A busy machine must not cause a failover: a test that wants one asks for it.
-    let node_timeout = "60000";
-    let nodes: Vec<RedisServer> = (0..3 + replicas)
-        .map(|_| {
-            RedisServer::start_tcp(&[
-                "--cluster-enabled",
-                "yes",
-                "--cluster-node-timeout",
-                node_timeout,
-                "--appendonly",
-                "yes",
-                "--appendfsync",
-                "always",
-            ])
-        })
-        .collect();
-    for (n, range) in [("0", "5460"), ("5461", "10922"), ("10923", "16383")]
-        .iter()
-        .enumerate()
-    {
-        nodes[n].cli(&["CLUSTER", "ADDSLOTSRANGE", range.0, range.1]);
-    }
-    let first = nodes[0].port().to_string();
-    for (n, node) in nodes.iter().enumerate() {
-        node.cli(&["CLUSTER", "SET-CONFIG-EPOCH", &(n + 1).to_string()]);
-        if n > 0 {
-            node.cli(&["CLUSTER", "MEET", "127.0.0.1", &first]);
-        }
-    }
-    let settled = |nodes: &[RedisServer]| {
-        let count = nodes.len().to_string();
-        nodes.iter().all(|node| {
-            let info = node.cli(&["CLUSTER", "INFO"]).text();
-            field(&info, "cluster_state") == "ok"
-                && field(&info, "cluster_known_nodes") == count
-                && field(&info, "cluster_slots_ok") == "16384"
-        })
-    };
-    eventually("a cluster", || settled(&nodes));
-    let owner = nodes[1].cli(&["CLUSTER", "MYID"]).text();
-    for replica in &nodes[3..] {
-        replica.cli(&["CLUSTER", "REPLICATE", &owner]);
-    }
-    eventually("replicas", || {
-        settled(&nodes)
-            && nodes[1]
-                .cli(&["INFO", "replication"])
-                .text()
-                .matches("state=online")
-                .count()
-                == replicas
-            && nodes.iter().all(|node| {
-                node.cli(&["CLUSTER", "NODES"])
-                    .text()
-                    .matches(" slave")
-                    .count()
-                    + node
-                        .cli(&["CLUSTER", "NODES"])
-                        .text()
-                        .matches(",slave")
-                        .count()
-                    == replicas
-            })
-    });
-    nodes
-}
-
-pub fn cluster_url<'a>(nodes: impl IntoIterator<Item = &'a RedisServer>) -> String {
-    let hosts: Vec<String> = nodes
-        .into_iter()
-        .map(|n| format!("127.0.0.1:{}", n.port()))
-        .collect();
-    format!("redis+cluster://{}", hosts.join(","))
-}
 
 fn open_cluster(url: &str) -> RedisBackend {
     RedisBackend::open(url, &tagged()).expect("a good URL")
@@ -489,4 +413,27 @@ fn a_cluster_needs_a_tag_a_cluster_and_few_rights() {
         .expect_err("down");
     assert_eq!(error.code(), ErrorCode::ServiceUnavailable);
     assert!(error.message().contains("down"), "{error}");
+}
+
+/// A listing goes to the node of the slot, and its cursor names that node.
+#[test]
+fn a_listing_goes_to_the_owner_of_the_slot() {
+    use syncguard::{ListOptions, ListPage, StoredLock};
+    let nodes = cluster(0);
+    // The seed is not the owner.
+    let redis = open_cluster(&cluster_url(&nodes[..1]));
+    let list = |options: &ListOptions| redis.list(options, &Call::new());
+    assert!(list(&ListOptions::new()).expect("a page").locks.is_empty());
+    for n in 0..30 {
+        let _ = granted(redis.acquire(&key(&n.to_string()), &id(), ttl(), &Call::new()));
+    }
+    let fresh = open_cluster(&cluster_url(&nodes[2..]));
+    let page: ListPage<StoredLock> = fresh
+        .list(&ListOptions::new().examine(1000), &Call::new())
+        .expect("a page");
+    assert_eq!(page.locks.len(), 30);
+    let begun = list(&ListOptions::new().examine(3)).expect("a page");
+    let cursor = begun.next.expect("more");
+    let owner = nodes[1].cli(&["INFO", "server"]).text();
+    assert!(owner.contains(cursor.as_str().split(':').nth(1).expect("a server")));
 }

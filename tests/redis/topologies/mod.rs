@@ -5,17 +5,16 @@ mod redirects;
 mod sentinel;
 mod tls;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::support::redis::RedisServer;
 use crate::support::stopwatch::{Stopwatch, worst_of_three};
+use crate::support::topologies::{eventually, field};
 use crate::support::verbs::{self, id, key};
 use syncguard::{
     AcquireOutcome, Acquired, Backend, Call, ClientOptions, LockError, LockId, RedisBackend, Ttl,
 };
 
-/// A failover and a cluster that forms take seconds, on a busy machine many.
-const WAIT_LIMIT: Duration = Duration::from_secs(60);
 const PREFIX: &str = "{app}";
 const TTL: Duration = Duration::from_secs(60);
 /// What a busy machine may add to a bound.
@@ -23,24 +22,6 @@ const SLACK: Duration = Duration::from_millis(500);
 
 fn ttl() -> Ttl {
     Ttl::new(TTL).expect("a legal ttl")
-}
-
-#[track_caller]
-fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let end = Instant::now() + WAIT_LIMIT;
-    while !holds() {
-        assert!(Instant::now() < end, "it did not happen in time: {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
-/// A value of the text that `INFO` and `CLUSTER INFO` answer.
-fn field(info: &str, name: &str) -> String {
-    info.lines()
-        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
-        .unwrap_or_default()
-        .trim()
-        .to_owned()
 }
 
 /// How often `server` ran, or refused, `EVALSHA` and `EVAL`.
@@ -100,6 +81,7 @@ const MINIMAL: &[&str] = &[
     "+del",
     "+incr",
     "+time",
+    "+scan",
 ];
 
 fn user(server: &RedisServer, pattern: &str, more: &[&str]) {

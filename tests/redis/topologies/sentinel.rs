@@ -1,124 +1,15 @@
 //! Tests Redis Sentinel: failovers, replicas, and rights.
 
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use super::{SLACK, WAIT_LIMIT, acquired_at_last, eventually, failing, field, open, ttl, user};
-use crate::support::redis::{Link, RedisServer, Value, directory, free_port};
+use super::{SLACK, acquired_at_last, failing, open, ttl, user};
+use crate::support::redis::{RedisServer, Value, free_port};
 use crate::support::stopwatch::{Stopwatch, worst_of_three};
+use crate::support::topologies::{Resume, Sentinel, WAIT_LIMIT, eventually, field, sentinel_url};
 use crate::support::verbs::{self, granted, id, key};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use syncguard::{
     AcquireOutcome, Backend, Call, Client, ClientOptions, ErrorCode, LockOptions, RedisBackend,
 };
-use tempfile::TempDir;
-
-/// A redis-sentinel process, in a directory of its own because it rewrites its configuration.
-pub struct Sentinel {
-    dir: TempDir,
-    port: u16,
-    process: Child,
-}
-
-impl Sentinel {
-    /// Watches `master` as "main", with more lines for its configuration, in which `$port` is the port it was given.
-    pub fn start(master: &RedisServer, lines: &str) -> Self {
-        let dir = directory("sg-sentinel-");
-        let end = Instant::now() + WAIT_LIMIT;
-        loop {
-            let port = free_port();
-            let at = dir.path().display();
-            let conf = format!(
-                "port {port}\nbind 127.0.0.1\nunixsocket {at}/s\ndir {at}\n\
-                 sentinel monitor main 127.0.0.1 {} 2\n\
-                 sentinel failover-timeout main 5000\n{lines}\n",
-                master.port()
-            );
-            let conf = conf.replace("$port", &port.to_string());
-            std::fs::write(dir.path().join("conf"), conf).expect("written");
-            let process = Command::new("setpriv")
-                .args(["--pdeathsig", "KILL"])
-                .arg(std::env::var_os("SYNCGUARD_REDIS_SERVER").unwrap_or("redis-server".into()))
-                .arg(dir.path().join("conf"))
-                .arg("--sentinel")
-                .stdin(Stdio::null())
-                .stdout(std::fs::File::create(dir.path().join("log")).expect("a log file"))
-                .stderr(Stdio::null())
-                .spawn()
-                .expect("setpriv and redis-server are installed");
-            let mut sentinel = Self {
-                dir: tempfile::tempdir().expect("a directory"),
-                port,
-                process,
-            };
-            loop {
-                let died = sentinel.process.try_wait().expect("our own child");
-                if let Some(status) = died {
-                    // Another program took the port since we looked.
-                    let log = std::fs::read_to_string(dir.path().join("log")).unwrap_or_default();
-                    assert!(Instant::now() < end, "no sentinel: {status}\n{log}");
-                    break;
-                }
-                let answer = Link::open(&dir.path().join("s")).and_then(|mut l| l.call(&["PING"]));
-                if matches!(answer, Ok(Value::Text(_) | Value::Error(_))) {
-                    sentinel.dir = dir;
-                    return sentinel;
-                }
-                assert!(Instant::now() < end, "the sentinel never answered");
-                std::thread::sleep(Duration::from_millis(5));
-            }
-        }
-    }
-
-    fn cli(&self, command: &[&str]) -> Value {
-        let mut link = Link::open(&self.dir.path().join("s")).expect("a sentinel");
-        link.call(command).expect("an answer")
-    }
-
-    /// A field of what it knows about the primary.
-    fn knows(&self, name: &str) -> String {
-        let all = self.cli(&["SENTINEL", "MASTER", "main"]);
-        let all: Vec<String> = all.list().iter().map(Value::text).collect();
-        all.chunks(2)
-            .find(|pair| pair[0] == name)
-            .map(|pair| pair[1].clone())
-            .unwrap_or_default()
-    }
-
-    fn pid(&self) -> Pid {
-        Pid::from_raw(i32::try_from(self.process.id()).expect("a pid"))
-    }
-
-    fn pause(&self) -> Resume {
-        kill(self.pid(), Signal::SIGSTOP).expect("our own child");
-        Resume(self.pid())
-    }
-}
-
-impl Drop for Sentinel {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-/// Continues a stopped process when dropped.
-struct Resume(Pid);
-
-impl Drop for Resume {
-    fn drop(&mut self) {
-        let _ = kill(self.0, Signal::SIGCONT);
-    }
-}
-
-pub fn sentinel_url(sentinels: &[Sentinel], rest: &str) -> String {
-    let hosts: Vec<String> = sentinels
-        .iter()
-        .map(|s| format!("127.0.0.1:{}", s.port))
-        .collect();
-    format!("redis+sentinel://{}/{rest}", hosts.join(","))
-}
 
 #[test]
 fn after_a_failover_the_new_primary_is_found() {
@@ -350,4 +241,66 @@ fn connections_to_a_primary_that_was_replaced_are_not_used_again() {
     for _ in 0..4 {
         assert!(redis.is_locked(&key("x"), &Call::new()).expect("an answer"));
     }
+}
+
+/// A position of `SCAN` means nothing to another server. The documented rights are enough to tell two servers apart.
+#[test]
+fn a_listing_with_few_rights_does_not_go_on_after_a_failover() {
+    use syncguard::ListOptions;
+    let master = RedisServer::start_tcp(&[]);
+    let port = master.port().to_string();
+    let replica = RedisServer::start_tcp(&["--replicaof", "127.0.0.1", &port]);
+    eventually("replication", || {
+        let info = master.cli(&["INFO", "replication"]).text();
+        info.contains("state=online")
+    });
+    for server in [&master, &replica] {
+        user(server, "~syncguard:*", &["+role"]);
+    }
+    let sentinels = [Sentinel::start(
+        &master,
+        "sentinel down-after-milliseconds main 600000",
+    )];
+    eventually("a sentinel that knows both", || {
+        sentinels[0].knows("num-slaves") == "1"
+    });
+    let url = sentinel_url(&sentinels, "main").replace("://", "://bob:s3cret@");
+    let redis = open(&url);
+    for n in 0..50 {
+        let _ = granted(redis.acquire(&key(&n.to_string()), &id(), ttl(), &Call::new()));
+    }
+    let list = |options: &ListOptions| redis.list(options, &Call::new());
+    let page = list(&ListOptions::new().examine(5)).expect("a page");
+    let next = ListOptions::new()
+        .examine(5)
+        .after(page.next.expect("more"));
+    // On the same server it goes on, also for another client.
+    list(&next).expect("a page");
+    open(&url).list(&next, &Call::new()).expect("a page");
+    eventually("replication", || {
+        replica.cli(&["DBSIZE"]).int() == master.cli(&["DBSIZE"]).int()
+    });
+
+    eventually("the failover", || {
+        // Refused while one is under way, and before the sentinel has looked at the replica.
+        sentinels[0].cli(&["SENTINEL", "FAILOVER", "main"]);
+        let info = replica.cli(&["INFO", "replication"]).text();
+        field(&info, "role") == "master"
+    });
+    let refused = std::cell::RefCell::new(None);
+    eventually("the new primary", || match list(&next) {
+        Err(error) if error.code() == ErrorCode::InvalidArgument => {
+            refused.replace(Some(error));
+            true
+        }
+        // The former primary, until it has become a replica.
+        Ok(_) => false,
+        Err(error) => {
+            assert_eq!(error.code(), ErrorCode::ServiceUnavailable, "{error}");
+            false
+        }
+    });
+    let refused = refused.into_inner().expect("an error");
+    assert!(refused.message().contains("anew"), "{refused}");
+    assert!(list(&ListOptions::new()).is_ok());
 }

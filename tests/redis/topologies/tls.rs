@@ -1,9 +1,8 @@
 //! Tests Sentinel and Cluster under TLS.
 
-use super::cluster::cluster_url;
-use super::sentinel::{Sentinel, sentinel_url};
-use super::{eventually, field, tagged, ttl};
+use super::{tagged, ttl};
 use crate::support::redis::RedisServer;
+use crate::support::topologies::{Sentinel, cluster_url, eventually, field, sentinel_url};
 use crate::support::verbs::{granted, id, key};
 use syncguard::{Backend, Call, ErrorCode, RedisBackend};
 

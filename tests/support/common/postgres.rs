@@ -311,6 +311,8 @@ impl Server {
 
     /// SIGKILL to the postmaster and every child: the server's crash.
     pub fn kill(&self) {
+        // Stopped first: a child that it starts after the list is made would survive, and keep the next server from its memory.
+        freeze(self.pid());
         let mut all = self.backends();
         all.insert(0, self.pid());
         for pid in all {
@@ -523,6 +525,13 @@ pub struct Session {
 }
 
 impl Session {
+    /// Stops the process of the client, as a frozen machine would, until the answer is dropped.
+    pub fn freeze(&self) -> Frozen {
+        let pid = self.child.id() as i32;
+        freeze(pid);
+        Frozen(vec![pid])
+    }
+
     /// Runs SQL and waits for its end.
     pub fn run(&mut self, sql: &str) -> Vec<String> {
         self.send(sql);
@@ -562,7 +571,7 @@ impl Drop for Session {
 pub struct Bouncer {
     pub port: u16,
     child: Child,
-    _dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
 }
 
 impl Bouncer {
@@ -584,27 +593,41 @@ impl Bouncer {
             )
             .expect("a config");
             let _ = Command::new("chmod").args(["a+r"]).arg(&config).status();
-            let mut command = as_server_user(Path::new("/usr/sbin/pgbouncer"));
-            command
-                .arg(&config)
-                .stdout(Stdio::null())
-                .stderr(Stdio::null());
-            let mut child = spawn(command);
-            let up = wait_for("PgBouncer listens or ends", || {
-                if child.try_wait().expect("its state").is_some() {
-                    return Some(false);
-                }
-                TcpStream::connect(("127.0.0.1", port)).ok().map(|_| true)
-            });
-            if up {
-                return Self {
-                    port,
-                    child,
-                    _dir: dir,
-                };
+            if let Some(child) = Self::listening(dir.path(), port) {
+                return Self { port, child, dir };
             }
         }
         panic!("PgBouncer does not start");
+    }
+
+    /// Starts it with the configuration in `dir`; `None` if it ends at once.
+    fn listening(dir: &Path, port: u16) -> Option<Child> {
+        let mut command = as_server_user(Path::new("/usr/sbin/pgbouncer"));
+        command
+            .arg(dir.join("pgbouncer.ini"))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let mut child = spawn(command);
+        let up = wait_for("PgBouncer listens or ends", || {
+            if child.try_wait().expect("its state").is_some() {
+                return Some(false);
+            }
+            TcpStream::connect(("127.0.0.1", port)).ok().map(|_| true)
+        });
+        up.then_some(child)
+    }
+
+    /// SIGKILL.
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Starts it again after [`kill`](Self::kill), on the same port.
+    pub fn start_again(&mut self) {
+        self.child = wait_for("PgBouncer starts again", || {
+            Self::listening(self.dir.path(), self.port)
+        });
     }
 
     pub fn url(&self) -> String {
@@ -617,8 +640,7 @@ impl Bouncer {
 
 impl Drop for Bouncer {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.kill();
     }
 }
 

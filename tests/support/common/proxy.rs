@@ -10,6 +10,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use nix::sys::socket::{getsockopt, setsockopt, sockopt};
+
 /// What the proxy does with the bytes that arrive from now on, on every connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
@@ -23,6 +25,10 @@ pub enum Mode {
     Trickle(Duration),
     /// Forwards requests, and closes the connection when the reply comes.
     CutReply,
+    /// Forwards requests and the first half of a reply, and closes the connection in the middle of it.
+    TearReply,
+    /// Forwards requests, and drops replies for good. Connections stay open.
+    LoseReply,
     /// Forwards everything but bursts of the server that hold these bytes.
     Mute(&'static [u8]),
     /// Closes a connection when it is made, and one that is there when something arrives on it.
@@ -225,6 +231,18 @@ impl Proxy {
     /// Closes every connection there is. New ones are accepted.
     pub fn close_all(&self) {
         for (_, link) in &self.shared.state().open {
+            link.close();
+        }
+    }
+
+    /// Resets every connection there is: both ends get an error where [`close_all`](Self::close_all) would give them an end.
+    pub fn reset_all(&self) {
+        for (_, link) in &self.shared.state().open {
+            // Both ends first: what copies between them closes the one when the other ends.
+            link.client.reset_when_dropped();
+            if let Some(server) = &link.server {
+                server.reset_when_dropped();
+            }
             link.close();
         }
     }
@@ -441,6 +459,11 @@ impl Shared {
             Mode::Swallow => true,
             Mode::Close => false,
             Mode::CutReply if way == Way::ToClient => false,
+            Mode::TearReply if way == Way::ToClient => {
+                let _ = to.write_all(&bytes[..bytes.len() / 2]);
+                false
+            }
+            Mode::LoseReply if way == Way::ToClient => true,
             Mode::Mute(what)
                 if way == Way::ToClient && bytes.windows(what.len()).any(|w| w == what) =>
             {
@@ -482,10 +505,36 @@ impl EitherStream {
         })
     }
 
+    /// Makes its last close a reset.
+    fn reset_when_dropped(&self) {
+        let Self::Tcp(stream) = self else {
+            return;
+        };
+        let at_once = nix::libc::linger {
+            l_onoff: 1,
+            l_linger: 0,
+        };
+        let _ = setsockopt(stream, sockopt::Linger, &at_once);
+    }
+
+    fn is_to_be_reset(&self) -> bool {
+        match self {
+            Self::Tcp(stream) => {
+                getsockopt(stream, sockopt::Linger).is_ok_and(|linger| linger.l_onoff != 0)
+            }
+            Self::Unix(_) => false,
+        }
+    }
+
     /// Ends the connection and whatever waits on it.
     fn close(&self) {
+        // This sends nothing, and whatever reads gets an end. An end that is sent would come before the reset.
+        let how = match self.is_to_be_reset() {
+            true => Shutdown::Read,
+            false => Shutdown::Both,
+        };
         let _ = match self {
-            Self::Tcp(stream) => stream.shutdown(Shutdown::Both),
+            Self::Tcp(stream) => stream.shutdown(how),
             Self::Unix(stream) => stream.shutdown(Shutdown::Both),
         };
     }

@@ -341,7 +341,8 @@ impl Link {
         self.read()
     }
 
-    fn read(&mut self) -> std::io::Result<Value> {
+    /// What the server says next, such as a line of `MONITOR`.
+    pub fn read(&mut self) -> std::io::Result<Value> {
         let mut line = String::new();
         if self.reader.read_line(&mut line)? == 0 {
             return Err(std::io::ErrorKind::UnexpectedEof.into());

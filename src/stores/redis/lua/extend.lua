@@ -1,5 +1,5 @@
 -- KEYS: index. ARGV: lock id, ttl ms, tolerance ms, the server's time in ms after which nothing may change, or nothing.
--- Answers {1, expiresAtMs}, 0 not the owner, -1 missing, -2 expired, {-3, now} if it came too late.
+-- Answers {1, expiresAtMs, lock id}, 0 not the owner, -1 missing, -2 expired, {-3, now} if it came too late.
 if late(ARGV[4]) then return {-3, now} end
 local key = redis.call('GET', KEYS[1])
 local value = key and redis.call('GET', key)
@@ -16,4 +16,4 @@ lock.expiresAtMs = now + ARGV[2]
 local renewed = cjson.encode(lock)
 redis.call('SET', KEYS[1], key, 'PX', ARGV[2])
 redis.call('SET', key, renewed, 'PX', ARGV[2])
-return {1, lock.expiresAtMs}
+return {1, lock.expiresAtMs, ARGV[1]}

@@ -143,3 +143,34 @@ fn tls_that_was_not_built_is_refused_by_name() {
     let error = crate::RedisBackend::open("rediss://h", &options).expect_err("not built");
     assert!(error.message().contains("tls"));
 }
+
+#[test]
+fn every_scheme_says_where_fences_come_from() {
+    for url in [
+        "redis://h/",
+        "rediss://h/",
+        "redis+sentinel://a,b/main",
+        "rediss+sentinel://a/main",
+        "redis+cluster://a,b",
+        "rediss+cluster://a",
+        "redis+unix:///run/redis.sock",
+    ] {
+        let said =
+            |more: &str| RedisUrl::parse(&format!("{url}{more}")).map(|parsed| parsed.fences);
+        assert_eq!(said("").expect(url), None);
+        assert_eq!(said("?fences=clock").expect(url), Some(FenceSource::Clock));
+        assert_eq!(
+            said("?fences=counter").expect(url),
+            Some(FenceSource::Counter)
+        );
+        for bad in [
+            "?fences=",
+            "?fences=sun",
+            "?fences=clock&fences=clock",
+            "?fence=clock",
+        ] {
+            let error = said(bad).expect_err(bad);
+            assert_eq!(error.code(), ErrorCode::InvalidArgument, "{url}{bad}");
+        }
+    }
+}

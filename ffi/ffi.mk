@@ -15,6 +15,8 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 LIBDIR ?= $(PREFIX)/lib
 INCLUDEDIR ?= $(PREFIX)/include
+BINDIR ?= $(PREFIX)/bin
+DATADIR ?= $(PREFIX)/share
 CARGO ?= cargo
 # The cargo profile that is built and installed, and further arguments for cargo, such as --no-default-features --features sqlite.
 PROFILE ?= release
@@ -38,6 +40,8 @@ FFI_SPACE := $(FFI_EMPTY) $(FFI_EMPTY)
 FFI_HASH := \#
 FFI_TO_LIB = $(call ffi_quote,$(DESTDIR)$(LIBDIR))
 FFI_TO_INCLUDE = $(call ffi_quote,$(DESTDIR)$(INCLUDEDIR))
+FFI_TO_BIN = $(call ffi_quote,$(DESTDIR)$(BINDIR))
+FFI_TO_DATA = $(call ffi_quote,$(DESTDIR)$(DATADIR))
 
 # sed's expression that puts a text in the place of a @NAME@.
 ffi_put = -e $(call ffi_quote,s|@$(1)@|$(subst |,\|,$(subst &,\&,$(subst \,\\,$(2))))|g)
@@ -58,14 +62,21 @@ header: ## writes include/syncguard.h
 FFI_SO := libsyncguard.so.$(FFI_VERSION)
 ffi-build: ## builds the C library for `make install`
 	@if sh $(FFI_ROOT)/needs-rust.sh "$$($(CARGO) --version 2>/dev/null)" "$$($${RUSTC:-rustc} --version 2>/dev/null)"; then \
-	  cd $(FFI_ROOT) && $(CARGO) build -p syncguard-ffi --lib --profile $(PROFILE) --target-dir $(call ffi_quote,$(CARGO_TARGET_DIR)) $(FFI_CARGO_FLAGS); \
+	  cd $(FFI_ROOT) && $(CARGO) build -p syncguard-ffi --lib --profile $(PROFILE) --target-dir $(call ffi_quote,$(CARGO_TARGET_DIR)) $(FFI_CARGO_FLAGS) && \
+	  $(CARGO) build -p syncguard-cli --profile $(PROFILE) --target-dir $(call ffi_quote,$(CARGO_TARGET_DIR)); \
 	elif ! test -f $(FFI_BUILT)/libsyncguard.so; then \
 	  echo "nothing is built yet: run 'make ffi-build' as a user that has this Rust, then this" >&2; exit 1; \
 	else \
 	  echo "going on with what was built before" >&2; \
 	fi
 	mkdir -p $(FFI_STAGE)
-	rm -f $(FFI_STAGE)/*
+	rm -rf $(FFI_STAGE)/*
+	mkdir -p $(FFI_STAGE)/man
+	$(FFI_BUILT)/syncguard man $(FFI_STAGE)/man
+	$(FFI_BUILT)/syncguard completions bash > $(FFI_STAGE)/syncguard.bash
+	$(FFI_BUILT)/syncguard completions zsh > $(FFI_STAGE)/_syncguard
+	$(FFI_BUILT)/syncguard completions fish > $(FFI_STAGE)/syncguard.fish
+	$(STRIP) -o $(FFI_STAGE)/syncguard $(FFI_BUILT)/syncguard
 	$(OBJCOPY) --only-keep-debug $(FFI_BUILT)/libsyncguard.so $(FFI_STAGE)/$(FFI_SO).debug
 	$(STRIP) --strip-unneeded -o $(FFI_STAGE)/$(FFI_SO) $(FFI_BUILT)/libsyncguard.so
 	cd $(FFI_STAGE) && $(OBJCOPY) --add-gnu-debuglink=$(FFI_SO).debug $(FFI_SO)
@@ -83,7 +94,13 @@ ffi-build: ## builds the C library for `make install`
 	      $(FFI_ROOT)/ffi/pkg/$$file.in > $(FFI_STAGE)/$$file || exit 1; \
 	done
 
-install: ffi-build ## installs the C library under PREFIX (/usr/local)
+install: ffi-build ## installs the C library and the command under PREFIX (/usr/local)
+	install -d $(FFI_TO_BIN) $(addprefix $(FFI_TO_DATA)/,man/man1 bash-completion/completions zsh/site-functions fish/vendor_completions.d)
+	install -m 755 $(FFI_STAGE)/syncguard $(FFI_TO_BIN)/
+	install -m 644 $(FFI_STAGE)/man/*.1 $(FFI_TO_DATA)/man/man1/
+	install -m 644 $(FFI_STAGE)/syncguard.bash $(FFI_TO_DATA)/bash-completion/completions/syncguard
+	install -m 644 $(FFI_STAGE)/_syncguard $(FFI_TO_DATA)/zsh/site-functions/
+	install -m 644 $(FFI_STAGE)/syncguard.fish $(FFI_TO_DATA)/fish/vendor_completions.d/
 	install -d $(FFI_TO_LIB)/.debug $(FFI_TO_LIB)/pkgconfig $(FFI_TO_LIB)/cmake/syncguard $(FFI_TO_INCLUDE)
 	install -m 755 $(FFI_STAGE)/$(FFI_SO) $(FFI_TO_LIB)/
 	install -m 644 $(FFI_STAGE)/$(FFI_SO).debug $(FFI_TO_LIB)/.debug/
@@ -99,5 +116,7 @@ uninstall: ## removes what `make install` put under PREFIX
 	rm -f $(addprefix $(FFI_TO_LIB)/,$(FFI_SO) libsyncguard.so.$(FFI_SOVERSION) libsyncguard.so libsyncguard.a .debug/$(FFI_SO).debug \
 	  pkgconfig/syncguard.pc pkgconfig/syncguard-static.pc cmake/syncguard/syncguardConfig.cmake cmake/syncguard/syncguardConfigVersion.cmake)
 	rm -f $(addprefix $(FFI_TO_INCLUDE)/,syncguard.h syncguard.hpp)
+	rm -f $(FFI_TO_BIN)/syncguard $(FFI_TO_DATA)/man/man1/syncguard.1 $(FFI_TO_DATA)/man/man1/syncguard-*.1
+	rm -f $(addprefix $(FFI_TO_DATA)/,bash-completion/completions/syncguard zsh/site-functions/_syncguard fish/vendor_completions.d/syncguard.fish)
 	for dir in $(FFI_TO_LIB)/cmake/syncguard $(FFI_TO_LIB)/.debug; do \
 	  if [ -d "$$dir" ] && [ -z "$$(ls -A "$$dir")" ]; then rmdir "$$dir" || exit 1; fi; done

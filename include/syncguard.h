@@ -74,11 +74,11 @@
 
 /** The defaults of everything. `syncguard_client_options options = SYNCGUARD_CLIENT_OPTIONS_INIT;` */
 #define SYNCGUARD_CLIENT_OPTIONS_INIT \
-  { sizeof(syncguard_client_options), NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL }
+  { sizeof(syncguard_client_options), NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, 0, NULL, NULL, NULL, NULL }
 
 /** The defaults of everything. `syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;` */
 #define SYNCGUARD_LOCK_OPTIONS_INIT \
-  { sizeof(syncguard_lock_options), 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL }
+  { sizeof(syncguard_lock_options), 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, 0 }
 
 /**
  * The version of this header: of the API.
@@ -121,6 +121,36 @@
 #define SYNCGUARD_EVENT_LOOKUP 4
 
 /**
+ * The type of an event: a wait of `syncguard_lock` or of a waiter has ended, with the lock or without it.
+ */
+#define SYNCGUARD_EVENT_WAIT 5
+
+/**
+ * The type of an event: a guard was lost. Once per guard.
+ */
+#define SYNCGUARD_EVENT_LOSS 6
+
+/**
+ * A value of `reason_number`: there is none.
+ */
+#define SYNCGUARD_EVENT_REASON_NONE 0
+
+/**
+ * A value of `reason_number`: another holder has the lock; of a wait: another holder had it to the end. The text is "locked".
+ */
+#define SYNCGUARD_EVENT_REASON_LOCKED 1
+
+/**
+ * A value of `reason_number`: the lock was there, and its time was over. The text is "expired".
+ */
+#define SYNCGUARD_EVENT_REASON_EXPIRED 2
+
+/**
+ * A value of `reason_number`: there was no such lock, or it has another owner. The text is "not-found".
+ */
+#define SYNCGUARD_EVENT_REASON_NOT_FOUND 3
+
+/**
  * A value of `backoff`: the library's default, which is exponential.
  */
 #define SYNCGUARD_BACKOFF_DEFAULT 0
@@ -156,6 +186,147 @@
 #define SYNCGUARD_JITTER_NONE 3
 
 /**
+ * A value of `fences`: the library's default, which counts, unless the URL says `fences=clock`.
+ */
+#define SYNCGUARD_FENCES_DEFAULT 0
+
+/**
+ * A value of `fences`: the stored counter of the key, plus one.
+ */
+#define SYNCGUARD_FENCES_COUNTER 1
+
+/**
+ * A value of `fences`: the larger of the counter plus one and the store's time in Unix milliseconds, so that fences grow also after a
+ * store has lost acknowledged writes, if every client of the key has this set, no lost fence was at or ahead of the clock of the server
+ * that goes on, and the old server grants nothing once the new one has begun.
+ */
+#define SYNCGUARD_FENCES_CLOCK 2
+
+/**
+ * A level of a finding: as it should be.
+ */
+#define SYNCGUARD_CHECK_OK 0
+
+/**
+ * A level of a finding: locks work; something about them is not safe, or slow.
+ */
+#define SYNCGUARD_CHECK_WARNING 1
+
+/**
+ * A level of a finding: locks do not work.
+ */
+#define SYNCGUARD_CHECK_ERROR 2
+
+/**
+ * The subject of a finding: whether the store answers.
+ */
+#define SYNCGUARD_CHECK_REACHABLE 1
+
+/**
+ * The subject of a finding: whether the store accepts the user, and the user has every right that locks need.
+ */
+#define SYNCGUARD_CHECK_ALLOWED 2
+
+/**
+ * The subject of a finding: whether tables and functions are there.
+ */
+#define SYNCGUARD_CHECK_SET_UP 3
+
+/**
+ * The subject of a finding: whether the store's settings keep locks and fences.
+ */
+#define SYNCGUARD_CHECK_SETTINGS 4
+
+/**
+ * The subject of a finding: which clock decides about leases.
+ */
+#define SYNCGUARD_CHECK_CLOCK 5
+
+/**
+ * The subject of a finding: how long a cycle of acquire and release takes.
+ */
+#define SYNCGUARD_CHECK_LATENCY 6
+
+/**
+ * The subject of a finding: which version the server has.
+ */
+#define SYNCGUARD_CHECK_VERSION 7
+
+/**
+ * The subject of a finding: whether fences survive a crash of the server.
+ */
+#define SYNCGUARD_CHECK_DURABLE 8
+
+/**
+ * The subject of a finding: whether the store keeps locks until their end, whatever its memory does.
+ */
+#define SYNCGUARD_CHECK_EVICTING 9
+
+/**
+ * A text of `syncguard_gate_text`: Lua that stands before a script of your own. Give the script the key of the gate (the name with
+ * ":fence" behind it) before its own keys, and the fence before its own arguments; it finds its own ones in KEYS and ARGV as if it were
+ * alone. A former holder gets an error reply that begins with SYNCGUARD_STALE, and nothing is changed.
+ */
+#define SYNCGUARD_GATE_REDIS_PRELUDE 1
+
+/**
+ * A text of `syncguard_gate_text`: the script of `syncguard_fenced_set`, for another client of Redis. Keys: the gate, the name.
+ * Arguments: the fence, the value.
+ */
+#define SYNCGUARD_GATE_REDIS_FENCED_SET 2
+
+/**
+ * A text of `syncguard_gate_text` and `syncguard_gate_postgres_text`: the first statement of your transaction in Postgres. $1: the resource,
+ * $2: the fence. It raises the SQLSTATE SGG01 for a former holder, SGG02 for what is no fence or no name of a resource, and 42883 where
+ * the set-up is missing: call `syncguard_client_setup_fence_gate`.
+ */
+#define SYNCGUARD_GATE_POSTGRES_PASS 3
+
+/**
+ * A text of `syncguard_gate_text` and `syncguard_gate_postgres_text`: the first statement of your transaction where locks and data share a
+ * database of Postgres. $1: "fence:" and the key of the lock, $2: the fence. No row: refused. The next grant of the key waits until the
+ * transaction ends.
+ */
+#define SYNCGUARD_GATE_POSTGRES_SHARE 4
+
+/**
+ * A text of `syncguard_gate_text`: creates the gate in a database of SQLite; may be repeated.
+ */
+#define SYNCGUARD_GATE_SQLITE_SETUP 5
+
+/**
+ * A text of `syncguard_gate_text`: the first statement of your transaction in SQLite. ?1: the resource, ?2: the fence. For a former
+ * holder it fails with "syncguard: refused", and the transaction is rolled back. Stop then: the connection is in autocommit, and what
+ * follows would be committed statement by statement. "no such table: syncguard_fence_gates": the set-up is missing.
+ */
+#define SYNCGUARD_GATE_SQLITE_PASS 6
+
+/**
+ * A text of `syncguard_gate_text`: the newest fence of the resource ?1 in SQLite, for operators.
+ */
+#define SYNCGUARD_GATE_SQLITE_NEWEST 7
+
+/**
+ * A text of `syncguard_gate_text`: forgets the newest fence of the resource ?1 in SQLite if it is ?2.
+ */
+#define SYNCGUARD_GATE_SQLITE_RESET 8
+
+/**
+ * A text of `syncguard_gate_postgres_text`: the statements that create the table and the function in an existing schema, to be run once.
+ */
+#define SYNCGUARD_GATE_POSTGRES_SETUP 9
+
+/**
+ * A text of `syncguard_gate_postgres_text`: the newest fence of the resource $1, for operators.
+ */
+#define SYNCGUARD_GATE_POSTGRES_NEWEST 10
+
+/**
+ * A text of `syncguard_gate_postgres_text`: forgets the newest fence of the resource $1 if it is $2, and counts.
+ */
+#define SYNCGUARD_GATE_POSTGRES_RESET 11
+
+/**
  * The caller begins, its sleep is over, `wake` was called, or it has made an attempt.
  */
 #define SYNCGUARD_WAITER_WOKEN 0
@@ -187,6 +358,10 @@ typedef enum syncguard_status {
    * There is no such live lock: released, expired, or never there. An answer, not trouble.
    */
   SYNCGUARD_STATUS_ABSENT = 2,
+  /**
+   * The gate of a resource has seen a newer holder: nothing was changed. An answer, not trouble; stop.
+   */
+  SYNCGUARD_STATUS_REFUSED = 3,
   /**
    * The store cannot be reached or cannot serve now. Trying again later may help.
    */
@@ -270,6 +445,50 @@ typedef enum syncguard_loss_reason {
 } syncguard_loss_reason;
 
 /**
+ * Whose clock decides when a lease ends. The numbers never change; later versions may add some, so a `switch` needs a `default`.
+ */
+typedef enum syncguard_time_authority {
+  /**
+   * There is no store, or this version of the library does not name it.
+   */
+  SYNCGUARD_TIME_UNKNOWN = 0,
+  /**
+   * The store's own: the clocks of the clients do not matter.
+   */
+  SYNCGUARD_TIME_SERVER = 1,
+  /**
+   * That of the client which looks: the clocks of all clients must agree to within a second.
+   */
+  SYNCGUARD_TIME_CLIENT = 2,
+} syncguard_time_authority;
+
+/**
+ * What ended `syncguard_guard_wait_end`. The numbers never change; later versions may add some, so a `switch` needs a `default`.
+ */
+typedef enum syncguard_wait_end {
+  /**
+   * The token that was given is none, or this version of the library does not name what ended the wait.
+   */
+  SYNCGUARD_WAIT_END_OTHER = 0,
+  /**
+   * The lock is lost: stop working. `syncguard_guard_loss_reason` says why.
+   */
+  SYNCGUARD_WAIT_END_LOST = 1,
+  /**
+   * The guard is released or freed, or its release has begun.
+   */
+  SYNCGUARD_WAIT_END_RELEASED = 2,
+  /**
+   * The token was triggered. The lock is held.
+   */
+  SYNCGUARD_WAIT_END_CANCELLED = 3,
+  /**
+   * The time is over, or that of the token. The lock is held.
+   */
+  SYNCGUARD_WAIT_END_TIME_OVER = 4,
+} syncguard_wait_end;
+
+/**
  * Ends calls from another thread: a wait at once, a request in flight as soon as its socket notices. Sticky: once triggered,
  * every call given it answers ABORTED. Make a new one for the next piece of work.
  * A `syncguard_lock` that was cancelled gives back by itself what it may have been granted. The bare verbs do not: after an
@@ -303,6 +522,18 @@ typedef struct syncguard_error syncguard_error;
 typedef struct syncguard_guard syncguard_guard;
 
 /**
+ * A page of live locks, as `syncguard_client_list` found it. It never changes.
+ * Threads: any, also several at once.
+ */
+typedef struct syncguard_page syncguard_page;
+
+/**
+ * What a check of a store found. It never changes.
+ * Threads: any, also several at once.
+ */
+typedef struct syncguard_report syncguard_report;
+
+/**
  * A place in the line of a key, for callers that wait by themselves between single attempts: event loops, and languages with
  * threads of their own. `syncguard_lock` does all of this for you.
  * `syncguard_lock_or_wait` gives one if the lock is held or others came before. Ask `syncguard_waiter_next` what to do, do it, and
@@ -313,7 +544,30 @@ typedef struct syncguard_guard syncguard_guard;
 typedef struct syncguard_waiter syncguard_waiter;
 
 /**
- * One operation and how it went, for the `on_event` callback. All of it is valid only during the call: copy what you keep.
+ * The holder of a key, as far as a contended attempt learnt it without another trip. Nothing in it is secret. Frozen: later
+ * versions do not change it.
+ */
+typedef struct syncguard_holder {
+  /**
+   * The hash of the holder's lock id; empty if it is not known.
+   */
+  char lock_id_hash[25];
+  /**
+   * The holder's fence, 15 digits; empty if it is not known.
+   */
+  char fence[16];
+  /**
+   * The same as a number; 0, which is no fence, if it is not known.
+   */
+  uint64_t fence_number;
+  /**
+   * How long its lease still ran at that moment, in milliseconds; -1 if it is not known.
+   */
+  int64_t remaining_ms;
+} syncguard_holder;
+
+/**
+ * One operation, one wait or one loss and how it went, for the `on_event` callback. All of it is valid only during the call: copy what you keep.
  * Texts are NULL where they do not apply. Later versions may add fields at the end; `struct_size` says how many there are.
  */
 typedef struct syncguard_event {
@@ -334,7 +588,7 @@ typedef struct syncguard_event {
    */
   const char *reason;
   /**
-   * The key's hash, where the operation had a key.
+   * The key's hash, where the key is known: a release or an extend of a guard has it, one by a lock id alone has not.
    */
   const char *key_hash;
   /**
@@ -350,10 +604,79 @@ typedef struct syncguard_event {
    */
   const char *lock_id;
   /**
-   * How long it took, in microseconds.
+   * How long it took, in microseconds: the operation, or the wait. 0 for a loss.
    */
   int64_t duration_us;
+  /**
+   * The number of `reason`: one of the `SYNCGUARD_EVENT_REASON_` numbers; later versions may add some.
+   */
+  int32_t reason_number;
+  /**
+   * The status of the error that it ended with; OK if there was none.
+   */
+  enum syncguard_status error_status;
+  /**
+   * Why the guard was lost, of a loss; otherwise NONE.
+   */
+  enum syncguard_loss_reason loss_reason;
+  /**
+   * How many attempts the wait made, of a wait; otherwise 0.
+   */
+  uint32_t attempts;
+  /**
+   * The name of the store: "redis", "postgres" or "sqlite". Never NULL.
+   */
+  const char *backend;
+  /**
+   * The fence of the grant: of an acquire or a wait that was granted, of an extend, a release or a loss of a guard. 0 where there is
+   * none: the first fence is 1.
+   */
+  uint64_t fence;
+  /**
+   * How long the wait took, in microseconds, of a wait; otherwise -1.
+   */
+  int64_t waited_us;
+  /**
+   * How long a guard had held the lock when its release was sent, or when it was lost, in microseconds; otherwise -1.
+   */
+  int64_t held_us;
+  /**
+   * What the holder says of itself, only with `events_include_raw`: of an acquire that was refused, of a wait that gave up because the
+   * lock was held, and of a lookup. Any program that can write to the store can write any text.
+   */
+  const char *holder;
 } syncguard_event;
+
+/**
+ * A guard that was lost, for the client's `on_lost`. All of it is valid only during the call: copy what you keep. Later versions may
+ * add fields at the end; `struct_size` says how many there are.
+ */
+typedef struct syncguard_lost_lock {
+  /**
+   * How large the library's struct is.
+   */
+  size_t struct_size;
+  /**
+   * What the guard's own `on_lost` is given. `syncguard_error_loss_reason` says why.
+   */
+  const struct syncguard_error *why;
+  /**
+   * The raw key.
+   */
+  const char *key;
+  /**
+   * The raw lock id. A program that knows it can release the lock.
+   */
+  const char *lock_id;
+  /**
+   * The fence of the grant.
+   */
+  uint64_t fence;
+  /**
+   * How long the lock was held, in microseconds.
+   */
+  int64_t held_us;
+} syncguard_lost_lock;
 
 /**
  * Everything about a client that is not in its URL. Start from `SYNCGUARD_CLIENT_OPTIONS_INIT`; 0 and NULL mean the default.
@@ -422,8 +745,9 @@ typedef struct syncguard_client_options {
                            const char *lock_id,
                            const char *source);
   /**
-   * Called for every operation, one after the other on one thread. A slow one delays no operation; what it cannot keep up
-   * with is dropped. Default: none, at no cost.
+   * Called for every operation, every wait that has ended and every loss of a guard, one after the other on one thread. A slow one
+   * delays no operation; what it cannot keep up with is dropped, and `syncguard_client_events_dropped` counts it. Default: none, at
+   * no cost.
    */
   void (*on_event)(void *user_data, const struct syncguard_event *event);
   /**
@@ -438,6 +762,41 @@ typedef struct syncguard_client_options {
    * Called exactly once, on any thread, when no callback can come any more; also when opening fails. May be NULL.
    */
   void (*user_data_free)(void *user_data);
+  /**
+   * Called with `user_data` when a guard of the client is lost: at most once per guard, and not once its release has begun, as the
+   * guard's own `on_lost`. The two do not wait for each other. It may come before `syncguard_lock` has returned. Default: none.
+   */
+  void (*on_lost)(void *user_data, const struct syncguard_lost_lock *lost);
+  /**
+   * Where fences come from: one of the `SYNCGUARD_FENCES_` numbers. `fences=` in the URL wins over it.
+   */
+  int32_t fences;
+  /**
+   * TLS: a PEM file with the certificate that the client shows the server, and those of the authorities that the server may not know.
+   * Read before every connection, so that it may be replaced. Default: none. `sslcert` in a Postgres URL wins over it.
+   */
+  const char *tls_client_cert_file;
+  /**
+   * TLS: a PEM file with the key of that certificate, without a passphrase; it may be the same file. One that other users may read is
+   * refused: 0600 or stricter, or 0640 or stricter if it is root's. Set both files, or none.
+   */
+  const char *tls_client_key_file;
+  /**
+   * Asked with `user_data` for the password before every connection is made, for one that changes; then the URL has none. It writes a
+   * text of UTF-8 that ends with a NUL to `out`, which has `size` bytes (65536), and returns 0; any other answer is a failure, and the
+   * call answers SERVICE_UNAVAILABLE. It runs on a thread of the library, one call at a time for a client; connections that are to be
+   * made meanwhile wait for the same answer. One that hangs costs each call its own time and is not called again before it has
+   * returned. The buffer is wiped, and the password is shown nowhere. Default: none.
+   */
+  int (*password)(void *user_data, char *out, size_t size);
+  /**
+   * Makes every connection in place of the library: through a tunnel or a proxy, or with a socket that a supervisor gives. It is given
+   * the host as the URL or a server names it (the path of a unix socket with port 0) and how long the call that wants it may still
+   * take, and returns the descriptor of a connected stream socket, which is the library's from then on, or minus an `errno`. The
+   * library logs in over it, with TLS if the URL asks for that. It runs on threads of the library, also several at once. One that
+   * hangs costs the call its own time; until it has returned no other one is begun to the same server. Default: none.
+   */
+  int (*connector)(void *user_data, const char *host, uint16_t port, int64_t timeout_ms);
 } syncguard_client_options;
 
 /**
@@ -508,6 +867,15 @@ typedef struct syncguard_lock_options {
    * guard, whatever the status, before the call returns. May be NULL.
    */
   void (*user_data_free)(void *user_data);
+  /**
+   * What is stored beside the lock of its holder, for people that look at it: at most 200 bytes of printable UTF-8. Default
+   * `host/pid/program`; an empty text stores nothing. It is copied. It is raw data, and proves nothing.
+   */
+  const char *holder;
+  /**
+   * How long the release done by `syncguard_guard_free` may take. Default: the client's.
+   */
+  uint32_t dispose_timeout_ms;
 } syncguard_lock_options;
 
 /**
@@ -572,6 +940,28 @@ typedef struct syncguard_lock_info_raw {
   char lock_id[23];
 } syncguard_lock_info_raw;
 
+/**
+ * One line of a `syncguard_report`. Frozen: later versions do not change it. The texts belong to the report and live as long as it.
+ */
+typedef struct syncguard_finding {
+  /**
+   * What it is about: one of the SYNCGUARD_CHECK_ numbers from REACHABLE to EVICTING; 0 for one that this version does not name.
+   */
+  int32_t subject;
+  /**
+   * How serious it is: SYNCGUARD_CHECK_OK, _WARNING or _ERROR; -1 for one that this version does not name.
+   */
+  int32_t level;
+  /**
+   * What was found. No key, id or password.
+   */
+  const char *text;
+  /**
+   * What to do about it; NULL where there is nothing to do.
+   */
+  const char *advice;
+} syncguard_finding;
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -633,6 +1023,43 @@ uint32_t syncguard_error_attempts(const struct syncguard_error *err);
 enum syncguard_loss_reason syncguard_error_loss_reason(const struct syncguard_error *err);
 
 /**
+ * Whether the operation may have taken effect although it failed: a timeout, a reset, a cancel in flight.
+ * After `syncguard_lock`, `syncguard_try_lock` and the waiters there is nothing to do: the library takes back in the background what
+ * an attempt may have left. After `syncguard_acquire` release the `lock_id` that it wrote; repeat a release or an extend.
+ *
+ * @return false if nothing was applied for certain, and for NULL.
+ * Threads: any. No I/O.
+ */
+bool syncguard_error_may_have_applied(const struct syncguard_error *err);
+
+/**
+ * How long `syncguard_lock`, or a waiter, waited before it gave up, in whole milliseconds, rounded down.
+ *
+ * @return milliseconds; -1 where that does not apply, and for NULL.
+ * Threads: any. No I/O.
+ */
+int64_t syncguard_error_waited_ms(const struct syncguard_error *err);
+
+/**
+ * The holder of the key at the last attempt, of an error of the status ACQUISITION_TIMEOUT, where the store told it.
+ *
+ * @param out  gets what is known of the holder; of no holder if the answer is false. NULL is fine.
+ * @return whether anything is known of it; false for NULL as the error.
+ * Threads: any. No I/O.
+ */
+bool syncguard_error_holder(const struct syncguard_error *err,
+                            struct syncguard_holder *out);
+
+/**
+ * What the holder of the key said of itself at the last attempt, of an error of the status ACQUISITION_TIMEOUT, where the store told it.
+ * Raw data for people: any program that can write to the store can write any text.
+ *
+ * @return a text that belongs to the error and lives as long as it; NULL where nothing is known, and for NULL.
+ * Threads: any. No I/O.
+ */
+const char *syncguard_error_holder_text(const struct syncguard_error *err);
+
+/**
  * Frees an error that a call wrote. NULL is fine. Not for errors that a callback was given.
  * Threads: any. No I/O.
  */
@@ -661,6 +1088,24 @@ struct syncguard_cancel *syncguard_cancel_new_timeout(int64_t timeout_ms);
  * Threads: any. Not from a signal handler: write to a pipe there, or use `signalfd`, and trigger it from a thread.
  */
 void syncguard_cancel_trigger(struct syncguard_cancel *cancel);
+
+/**
+ * Whether a token was triggered. Its time limit does not count. False for NULL.
+ * Threads: any. No I/O.
+ */
+bool syncguard_cancel_is_triggered(const struct syncguard_cancel *cancel);
+
+/**
+ * Sleeps until a token is triggered or the time is over: a pause that a shutdown ends.
+ *
+ * @param timeout_ms  how long at the most, or `SYNCGUARD_FOREVER`; 0 and any other negative value only look. The token's own time
+ *                    limit ends the sleep too.
+ * @return true: triggered; false: the time is over. False at once for NULL. A token that is freed meanwhile can no longer be
+ * triggered: without a time the call then never returns.
+ * Threads: any, also several at once.
+ */
+bool syncguard_cancel_wait(const struct syncguard_cancel *cancel,
+                           int64_t timeout_ms);
 
 /**
  * Frees a token. NULL is fine. A call that was given it keeps it alive inside, but it can no longer be triggered.
@@ -764,11 +1209,60 @@ enum syncguard_status syncguard_client_purge_expired(struct syncguard_client *cl
 const char *syncguard_client_backend(const struct syncguard_client *client);
 
 /**
+ * How many events `on_event` was not told of, because it was too slow or there was no thread for it. 0 without the callback, and
+ * for NULL.
+ * Threads: any. No I/O.
+ */
+uint64_t syncguard_client_events_dropped(const struct syncguard_client *client);
+
+/**
  * Stops renewing the guards of a client, for good, without releasing them: their leases run out unless they are extended or
  * released. For a program that ends while work under a lock still runs. NULL is fine.
  * Threads: any. No I/O.
  */
 void syncguard_client_stop_renewing(struct syncguard_client *client);
+
+/**
+ * Whether the grants of the store carry fencing tokens. "redis", "postgres" and "sqlite" have them.
+ *
+ * @return false if fences are 0 and tell no holder from a former one, and for NULL.
+ * Threads: any. No I/O.
+ */
+bool syncguard_client_supports_fencing(const struct syncguard_client *client);
+
+/**
+ * Whose clock decides when a lease ends. It is SERVER for "redis", "postgres" and "sqlite".
+ *
+ * @return UNKNOWN for NULL.
+ * Threads: any. No I/O.
+ */
+enum syncguard_time_authority syncguard_client_time_authority(const struct syncguard_client *client);
+
+/**
+ * Where the fences that this client takes come from, after its options and its URL.
+ *
+ * @return `SYNCGUARD_FENCES_COUNTER` or `SYNCGUARD_FENCES_CLOCK`; `SYNCGUARD_FENCES_DEFAULT` for NULL, and for a source that this version
+ * of the library does not name.
+ * Threads: any. No I/O.
+ */
+int32_t syncguard_client_fence_source(const struct syncguard_client *client);
+
+/**
+ * Whether callers of this client wait for the lock of a key now, in this process. The holder may then end its work sooner. Callers
+ * of other clients and other processes are not counted.
+ *
+ * @param key      as for `syncguard_lock`.
+ * @param key_len  its length in bytes, or `SYNCGUARD_NUL`.
+ * @param out      gets the answer; written if OK.
+ * @param err      NULL, or gets an error below zero.
+ * @return OK; INVALID_ARGUMENT for NULL or a bad key; INTERNAL in a forked child.
+ * Threads: any. No I/O.
+ */
+enum syncguard_status syncguard_client_is_waited_for(const struct syncguard_client *client,
+                                                     const char *key,
+                                                     size_t key_len,
+                                                     bool *out,
+                                                     struct syncguard_error **err);
 
 /**
  * Frees a client. NULL is fine. Live guards keep what they need, so the order does not matter; a call of another thread that
@@ -820,6 +1314,26 @@ enum syncguard_status syncguard_try_lock(struct syncguard_client *client,
                                          const struct syncguard_lock_options *options,
                                          struct syncguard_guard **out,
                                          struct syncguard_error **err);
+
+/**
+ * Takes the lock of a key if it is free: one attempt, whatever the options say of waiting. As `syncguard_try_lock`, but a key that
+ * another holder has is an error, which says what is known of that holder.
+ *
+ * @param key      as for `syncguard_lock`.
+ * @param key_len  its length in bytes, or `SYNCGUARD_NUL`.
+ * @param options  NULL for all defaults.
+ * @param out      gets the guard, which belongs to the caller and is freed with `syncguard_guard_free`; NULL unless OK.
+ * @param err      NULL, or gets an error below zero.
+ * @return OK, it is held; ACQUISITION_TIMEOUT, another holder has it, see `syncguard_error_holder`; else below zero as for
+ * `syncguard_lock`. The options' `user_data` as there.
+ * Threads: any. Blocks up to the operation timeout.
+ */
+enum syncguard_status syncguard_lock_once(struct syncguard_client *client,
+                                          const char *key,
+                                          size_t key_len,
+                                          const struct syncguard_lock_options *options,
+                                          struct syncguard_guard **out,
+                                          struct syncguard_error **err);
 
 /**
  * The key, normalised.
@@ -903,6 +1417,20 @@ bool syncguard_guard_wait_lost(const struct syncguard_guard *guard,
                                int64_t timeout_ms);
 
 /**
+ * Waits until the lock is lost or released, a token is triggered, or the time is over, whichever comes first: for a thread that watches
+ * the work under a lock.
+ *
+ * @param timeout_ms  how long at the most, or `SYNCGUARD_FOREVER`; 0 and any other negative value only look.
+ * @param cancel      NULL, or ends the wait. The token's own time limit ends it too.
+ * @return what ended the wait. Of several, a loss is answered first and a release next. LOST at once for NULL and in a forked child;
+ * OTHER at once for a token that is none.
+ * Threads: any, also several at once.
+ */
+enum syncguard_wait_end syncguard_guard_wait_end(const struct syncguard_guard *guard,
+                                                 int64_t timeout_ms,
+                                                 struct syncguard_cancel *cancel);
+
+/**
  * Sets the lease to `ttl_ms` from now, and renews with that from now on. Less than what remains shortens it.
  *
  * @param ttl_ms  at least 1, at most ten years.
@@ -932,6 +1460,13 @@ enum syncguard_status syncguard_guard_extend(struct syncguard_guard *guard,
 enum syncguard_status syncguard_guard_release(struct syncguard_guard *guard,
                                               struct syncguard_cancel *cancel,
                                               struct syncguard_error **err);
+
+/**
+ * How long the call that took the lock went on until the store granted it, in whole milliseconds, rounded down: the time in line,
+ * the sleeps and the attempts. 0 for NULL.
+ * Threads: any. No I/O.
+ */
+int64_t syncguard_guard_waited_ms(const struct syncguard_guard *guard);
 
 /**
  * Frees a guard, and releases the lock if that was not done. NULL is fine. Never fails: trouble goes to `on_release_error`.
@@ -1108,6 +1643,373 @@ enum syncguard_status syncguard_owns(struct syncguard_client *client,
                                      size_t lock_id_len,
                                      bool *out,
                                      struct syncguard_error **err);
+
+/**
+ * As `syncguard_owns`, and a token ends it.
+ *
+ * @param lock_id      22 characters of `[A-Za-z0-9_-]`.
+ * @param lock_id_len  its length in bytes, or `SYNCGUARD_NUL`.
+ * @param cancel       NULL, or ends the call.
+ * @param out          gets the answer; written if OK.
+ * @param err          NULL, or gets an error below zero.
+ * @return as `syncguard_owns`, and ABORTED.
+ * Threads: any. Blocks up to the operation timeout.
+ */
+enum syncguard_status syncguard_owns_with(struct syncguard_client *client,
+                                          const char *lock_id,
+                                          size_t lock_id_len,
+                                          struct syncguard_cancel *cancel,
+                                          bool *out,
+                                          struct syncguard_error **err);
+
+/**
+ * As `syncguard_lookup_by_key_raw`, and what the holder says of itself: in the same round trip.
+ *
+ * @param key      as for `syncguard_acquire`.
+ * @param key_len  its length in bytes, or `SYNCGUARD_NUL`.
+ * @param cancel   NULL, or ends the call.
+ * @param out      gets what is known of the lock; written if OK.
+ * @param holder   gets the text, NUL-terminated, empty if the holder says nothing; written if OK. Any program that can write to the
+ *                 store can write any text.
+ * @param err      NULL, or gets an error below zero.
+ * @return as `syncguard_lookup_by_key_raw`.
+ * Threads: any. Blocks up to the operation timeout.
+ */
+enum syncguard_status syncguard_lookup_by_key_held(struct syncguard_client *client,
+                                                   const char *key,
+                                                   size_t key_len,
+                                                   struct syncguard_cancel *cancel,
+                                                   struct syncguard_lock_info_raw *out,
+                                                   char (*holder)[201],
+                                                   struct syncguard_error **err);
+
+/**
+ * The same, by the lock id.
+ *
+ * @param lock_id      22 characters of `[A-Za-z0-9_-]`.
+ * @param lock_id_len  its length in bytes, or `SYNCGUARD_NUL`.
+ * @param cancel       NULL, or ends the call.
+ * @param out          gets what is known of the lock; written if OK.
+ * @param holder       gets the text, NUL-terminated, empty if the holder says nothing; written if OK.
+ * @param err          NULL, or gets an error below zero.
+ * @return as `syncguard_lookup_by_id_raw`.
+ * Threads: any. Blocks up to the operation timeout.
+ */
+enum syncguard_status syncguard_lookup_by_id_held(struct syncguard_client *client,
+                                                  const char *lock_id,
+                                                  size_t lock_id_len,
+                                                  struct syncguard_cancel *cancel,
+                                                  struct syncguard_lock_info_raw *out,
+                                                  char (*holder)[201],
+                                                  struct syncguard_error **err);
+
+/**
+ * What the holder of a key says of itself, of a live lock. A pure read. Raw data for people: any program that can write to the store can
+ * write any text.
+ *
+ * @param key      the name of the lock.
+ * @param key_len  its length in bytes, or `SYNCGUARD_NUL`.
+ * @param cancel   NULL, or ends the call.
+ * @param out      gets the text, NUL-terminated; empty if the holder says nothing.
+ * @param err      NULL, or gets an error below zero.
+ * @return OK, or ABSENT if the lock is not held.
+ * Threads: any. Blocks up to the operation timeout.
+ */
+enum syncguard_status syncguard_holder_text_by_key(struct syncguard_client *client,
+                                                   const char *key,
+                                                   size_t key_len,
+                                                   struct syncguard_cancel *cancel,
+                                                   char (*out)[201],
+                                                   struct syncguard_error **err);
+
+/**
+ * The same, by the lock id.
+ *
+ * @param lock_id      22 characters.
+ * @param lock_id_len  its length in bytes, or `SYNCGUARD_NUL`.
+ * @param cancel       NULL, or ends the call.
+ * @param out          gets the text, NUL-terminated; empty if the holder says nothing.
+ * @param err          NULL, or gets an error below zero.
+ * @return OK, or ABSENT if no live lock has the id.
+ * Threads: any. Blocks up to the operation timeout.
+ */
+enum syncguard_status syncguard_holder_text_by_id(struct syncguard_client *client,
+                                                  const char *lock_id,
+                                                  size_t lock_id_len,
+                                                  struct syncguard_cancel *cancel,
+                                                  char (*out)[201],
+                                                  struct syncguard_error **err);
+
+/**
+ * As `syncguard_acquire`, and says which holder has the key, where the store tells it: in the same round trip.
+ *
+ * @param key      as for `syncguard_acquire`.
+ * @param key_len  its length in bytes, or `SYNCGUARD_NUL`.
+ * @param ttl_ms   as for `syncguard_acquire`.
+ * @param cancel   NULL, or ends the call.
+ * @param out      as for `syncguard_acquire`.
+ * @param holder   gets what is known of the holder; written if LOCKED.
+ * @param err      NULL, or gets an error below zero.
+ * @return as `syncguard_acquire`.
+ * Threads: any. Blocks up to the operation timeout.
+ */
+enum syncguard_status syncguard_acquire_or_holder(struct syncguard_client *client,
+                                                  const char *key,
+                                                  size_t key_len,
+                                                  int64_t ttl_ms,
+                                                  struct syncguard_cancel *cancel,
+                                                  struct syncguard_acquired *out,
+                                                  struct syncguard_holder *holder,
+                                                  struct syncguard_error **err);
+
+/**
+ * Lists live locks, a page at a time. For people and dashboards; do not decide by it before a write. A lock can be on two pages, and
+ * one that is taken or released meanwhile can be missing.
+ *
+ * @param prefix      what keys must begin with; NULL or "" for all.
+ * @param prefix_len  its length in bytes, or `SYNCGUARD_NUL`.
+ * @param examine     how many stored entries to examine, about, so that one call bounds what it costs the store: 1 to 10000, or 0
+ *                    for 500. A page may be empty although more follow.
+ * @param after       NULL for the first page; else what `syncguard_page_next` gave, with the same prefix.
+ * @param cancel      NULL, or ends the call.
+ * @param out         gets the page, which belongs to the caller and is freed with `syncguard_page_free`; NULL unless OK.
+ * @param err         NULL, or gets an error below zero.
+ * @return OK; INVALID_ARGUMENT for NULL, a prefix that no key can have, a number that is too large, or a text that was not given
+ * by this store: begin anew; AUTH_FAILED, on Redis also without the right to SCAN; SERVICE_UNAVAILABLE, RATE_LIMITED,
+ * NETWORK_TIMEOUT, ABORTED, INTERNAL as `syncguard_status` says.
+ * Threads: any. Blocks up to the operation timeout.
+ */
+enum syncguard_status syncguard_client_list(struct syncguard_client *client,
+                                            const char *prefix,
+                                            size_t prefix_len,
+                                            uint32_t examine,
+                                            const char *after,
+                                            struct syncguard_cancel *cancel,
+                                            struct syncguard_page **out,
+                                            struct syncguard_error **err);
+
+/**
+ * How many locks the page has. 0 for NULL.
+ * Threads: any. No I/O.
+ */
+size_t syncguard_page_count(const struct syncguard_page *page);
+
+/**
+ * A lock of the page, without its secrets.
+ *
+ * @param index  which one: less than `syncguard_page_count`.
+ * @param out    gets the lock; written if OK.
+ * @param err    NULL, or gets an error below zero.
+ * @return OK; INVALID_ARGUMENT for NULL and for an index that the page does not have.
+ * Threads: any. No I/O.
+ */
+enum syncguard_status syncguard_page_info(const struct syncguard_page *page,
+                                          size_t index,
+                                          struct syncguard_lock_info *out,
+                                          struct syncguard_error **err);
+
+/**
+ * A lock of the page with its raw key and lock id: keep them out of logs.
+ *
+ * @param index  which one: less than `syncguard_page_count`.
+ * @param out    gets the lock; written if OK.
+ * @param err    NULL, or gets an error below zero.
+ * @return OK; INVALID_ARGUMENT for NULL and for an index that the page does not have; INTERNAL for a lock that another program stored
+ * under a key that this library does not take.
+ * Threads: any. No I/O.
+ */
+enum syncguard_status syncguard_page_info_raw(const struct syncguard_page *page,
+                                              size_t index,
+                                              struct syncguard_lock_info_raw *out,
+                                              struct syncguard_error **err);
+
+/**
+ * What the holder of a lock of the page says of itself. Raw data for people: any program that can write to the store can write any
+ * text.
+ *
+ * @return a text that belongs to the page and lives as long as it; NULL if the holder says nothing, for an index that the page does
+ * not have, and for NULL.
+ * Threads: any. No I/O.
+ */
+const char *syncguard_page_holder_text(const struct syncguard_page *page,
+                                       size_t index);
+
+/**
+ * Where the next page begins, for `after` of `syncguard_client_list`. It may hold a raw key.
+ *
+ * @return a text that belongs to the page and lives as long as it; NULL if this is the last page, and for NULL.
+ * Threads: any. No I/O.
+ */
+const char *syncguard_page_next(const struct syncguard_page *page);
+
+/**
+ * Frees a page. NULL is fine.
+ * Threads: any.
+ */
+void syncguard_page_free(struct syncguard_page *page);
+
+/**
+ * Checks the store as `syncguard_client_check` does, tries ten cycles on a key of its own, and answers what it found line by line, for
+ * people and for scripts that deploy. Trouble of the store is a finding here and not a status. Warnings go to `on_warning` too.
+ *
+ * @param out  gets the report, which belongs to the caller and is freed with `syncguard_report_free`; NULL unless OK.
+ * @param err  NULL, or gets an error below zero.
+ * @return OK: the check was made, whatever it found; INVALID_ARGUMENT for NULL.
+ * Threads: any. Each of its calls of the store blocks up to the operation timeout.
+ */
+enum syncguard_status syncguard_client_report(struct syncguard_client *client,
+                                              struct syncguard_report **out,
+                                              struct syncguard_error **err);
+
+/**
+ * The most serious level of all findings: SYNCGUARD_CHECK_OK, _WARNING or _ERROR. ERROR for NULL.
+ * Threads: any. No I/O.
+ */
+int32_t syncguard_report_level(const struct syncguard_report *report);
+
+/**
+ * The status that `syncguard_client_check` would answer: OK if locks work. INVALID_ARGUMENT for NULL.
+ * Threads: any. No I/O.
+ */
+enum syncguard_status syncguard_report_status(const struct syncguard_report *report);
+
+/**
+ * How many findings the report has. 0 for NULL.
+ * Threads: any. No I/O.
+ */
+size_t syncguard_report_count(const struct syncguard_report *report);
+
+/**
+ * A finding of the report, in the order in which they were looked at. What an error keeps from being looked at is missing.
+ *
+ * @param index  which one: less than `syncguard_report_count`.
+ * @param out    gets the finding; written if OK.
+ * @param err    NULL, or gets an error below zero.
+ * @return OK; INVALID_ARGUMENT for NULL and for an index that the report does not have.
+ * Threads: any. No I/O.
+ */
+enum syncguard_status syncguard_report_finding(const struct syncguard_report *report,
+                                               size_t index,
+                                               struct syncguard_finding *out,
+                                               struct syncguard_error **err);
+
+/**
+ * Frees a report. NULL is fine.
+ * Threads: any.
+ */
+void syncguard_report_free(struct syncguard_report *report);
+
+/**
+ * Creates the gate in the store of the client, for data that is kept there too: in Postgres a table and the function
+ * syncguard_pass(resource, fence), in SQLite a table; Redis needs nothing. May be repeated, and run by many processes at once.
+ *
+ * @param cancel  NULL, or ends the call.
+ * @param err     NULL, or gets an error below zero.
+ * @return OK; INVALID_ARGUMENT for NULL, or if something else has the gate's names; AUTH_FAILED, SERVICE_UNAVAILABLE, RATE_LIMITED,
+ * NETWORK_TIMEOUT, ABORTED, INTERNAL as `syncguard_status` says.
+ * Threads: any. Blocks up to the operation timeout.
+ */
+enum syncguard_status syncguard_client_setup_fence_gate(struct syncguard_client *client,
+                                                        struct syncguard_cancel *cancel,
+                                                        struct syncguard_error **err);
+
+/**
+ * Redis: stores a value under a name if the fence passes the gate of that name, in one step. The name is a key of your own outside of the
+ * client's key_prefix, where every name belongs to a lock; its gate is that name with ":fence" behind it.
+ *
+ * @param name       1 to 512 bytes of UTF-8, without U+0000; it does not begin with the client's key_prefix and a colon, nor end with
+ *                   ":fence". In a Redis Cluster it needs the hash tag of that prefix: "{app}data:account:7" for "{app}".
+ * @param name_len   its length in bytes, or `SYNCGUARD_NUL`.
+ * @param value      any bytes; copied into the request. NULL only with the length 0.
+ * @param value_len  their number.
+ * @param fence      of the guard that the caller holds: `syncguard_guard_fence_number`.
+ * @param cancel     NULL, or ends the call.
+ * @param err        NULL, or gets an error below zero.
+ * @return OK, it was stored; REFUSED, a newer holder has written and nothing was changed: stop; INVALID_ARGUMENT for NULL, a bad name,
+ * a fence that is 0 or over 900000000000000, or a store that is not Redis; AUTH_FAILED, SERVICE_UNAVAILABLE, RATE_LIMITED,
+ * NETWORK_TIMEOUT, ABORTED, INTERNAL as `syncguard_status` says.
+ * Threads: any. Blocks up to the operation timeout.
+ */
+enum syncguard_status syncguard_fenced_set(struct syncguard_client *client,
+                                           const char *name,
+                                           size_t name_len,
+                                           const void *value,
+                                           size_t value_len,
+                                           uint64_t fence,
+                                           struct syncguard_cancel *cancel,
+                                           struct syncguard_error **err);
+
+/**
+ * The newest fence that has passed the gate of a resource, for operators.
+ *
+ * @param resource      1 to 512 bytes of UTF-8, without U+0000.
+ * @param resource_len  its length in bytes, or `SYNCGUARD_NUL`.
+ * @param cancel        NULL, or ends the call.
+ * @param fence         gets the fence; written if OK.
+ * @param err           NULL, or gets an error below zero.
+ * @return OK; ABSENT, none has passed; INVALID_ARGUMENT for NULL, a bad name, or a gate that is not set up; AUTH_FAILED,
+ * SERVICE_UNAVAILABLE, RATE_LIMITED, NETWORK_TIMEOUT, ABORTED, INTERNAL as `syncguard_status` says.
+ * Threads: any. Blocks up to the operation timeout.
+ */
+enum syncguard_status syncguard_gate_newest(struct syncguard_client *client,
+                                            const char *resource,
+                                            size_t resource_len,
+                                            struct syncguard_cancel *cancel,
+                                            uint64_t *fence,
+                                            struct syncguard_error **err);
+
+/**
+ * Forgets the newest fence of a resource if it is `seen`, so that any fence passes next. Only for an operator that has made sure that no
+ * former holder is left, after the counters of the locks were lost.
+ *
+ * @param resource      1 to 512 bytes of UTF-8, without U+0000.
+ * @param resource_len  its length in bytes, or `SYNCGUARD_NUL`.
+ * @param seen          what `syncguard_gate_newest` answered.
+ * @param cancel        NULL, or ends the call.
+ * @param err           NULL, or gets an error below zero.
+ * @return OK, it was forgotten; ABSENT, it is another one or none; INVALID_ARGUMENT for NULL, a bad name, or a gate that is not set up;
+ * AUTH_FAILED, SERVICE_UNAVAILABLE, RATE_LIMITED, NETWORK_TIMEOUT, ABORTED, INTERNAL as `syncguard_status` says.
+ * Threads: any. Blocks up to the operation timeout.
+ */
+enum syncguard_status syncguard_gate_reset(struct syncguard_client *client,
+                                           const char *resource,
+                                           size_t resource_len,
+                                           uint64_t seen,
+                                           struct syncguard_cancel *cancel,
+                                           struct syncguard_error **err);
+
+/**
+ * The SQL and Lua of the gates, for drivers of your own.
+ *
+ * @param which  one of the `SYNCGUARD_GATE_` numbers.
+ * @return a static text; NULL for another number, and for those that need the name of a schema. Not to be freed.
+ * Threads: any. No I/O.
+ */
+const char *syncguard_gate_text(int32_t which);
+
+/**
+ * The SQL of a gate in one schema of Postgres, for drivers of your own. The schema stands in the text, so that no other one in the
+ * `search_path` of a session can come before it.
+ *
+ * @param which        `SYNCGUARD_GATE_POSTGRES_` PASS, SHARE, SETUP, NEWEST or RESET.
+ * @param schema       the name of the schema: letters, digits and `_`.
+ * @param schema_len   its length in bytes, or `SYNCGUARD_NUL`.
+ * @param fence_table  for SHARE: the `fence_table_name` of the clients that lock, NUL-terminated, or NULL for the default.
+ * @param text         gets the text and a NUL if `size` bytes are enough, else nothing. NULL only with the size 0.
+ * @param size         how many bytes may be written there.
+ * @param length       NULL, or gets the length of the text without its NUL: call with the size 0 to learn it.
+ * @param err          NULL, or gets an error below zero.
+ * @return OK, also if `size` is too small; INVALID_ARGUMENT for NULL, another number or a bad name.
+ * Threads: any. No I/O.
+ */
+enum syncguard_status syncguard_gate_postgres_text(int32_t which,
+                                                   const char *schema,
+                                                   size_t schema_len,
+                                                   const char *fence_table,
+                                                   char *text,
+                                                   size_t size,
+                                                   size_t *length,
+                                                   struct syncguard_error **err);
 
 /**
  * Takes the lock of a key, in one attempt, if no caller of this client waits for it and it is free; else joins the line, without

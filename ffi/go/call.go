@@ -162,7 +162,9 @@ func withContextError(ctx context.Context, err *Error) *Error {
 // withTimeoutError is withContextError for a call that may also have run out of its own time.
 func withTimeoutError(ctx context.Context, err *Error) *Error {
 	if err != nil && err.Code == Aborted && ctx.Err() == nil {
-		return &Error{Code: NetworkTimeout, Message: "the store did not answer within the operation's time", KeyHash: err.KeyHash}
+		late := *err
+		late.Code, late.Message = NetworkTimeout, "the store did not answer within the operation's time"
+		return &late
 	}
 	return withContextError(ctx, err)
 }

@@ -36,14 +36,19 @@ type clientState struct {
 	disposeTimeout   time.Duration
 	held             *heldGuards
 	closing          chan struct{}
-	closed           atomic.Bool
+	// endFunctions ends the contexts of the functions that give passwords and connections.
+	endFunctions context.CancelFunc
+	closed       atomic.Bool
 	// inLine counts the goroutines that stand in line, for tests.
 	inLine atomic.Int32
 }
 
 func (c *clientState) leave() { c.free(c.handle.leave()) }
 
-func (c *clientState) close(background bool) { c.free(c.handle.close(background)) }
+func (c *clientState) close(background bool) {
+	c.endFunctions()
+	c.free(c.handle.close(background))
+}
 
 func (c *clientState) free(last lastUse) {
 	switch {
@@ -71,19 +76,22 @@ func Open(url string, options ...Option) (*Client, error) {
 	}
 	// The library forgets the id when no callback can come any more, also if opening fails.
 	var id uintptr
-	if o.hooks.releaseError != nil || o.hooks.event != nil || o.hooks.warning != nil {
-		id = registry.add(&o.hooks)
-	}
-	opened, err := cOpen(url, &o, id)
-	if err != nil {
-		return nil, err
-	}
 	pool, timeout := defaultPool, defaultOperationTimeout
 	if o.pool != 0 {
 		pool = int(o.pool)
 	}
 	if o.operation != 0 {
 		timeout = time.Duration(o.operation) * time.Millisecond
+	}
+	ctx, endFunctions := context.WithCancel(context.Background())
+	o.hooks.ctx, o.hooks.timeout = ctx, timeout
+	if o.hooks.any() {
+		id = registry.add(&o.hooks)
+	}
+	opened, err := cOpen(url, &o, id)
+	if err != nil {
+		endFunctions()
+		return nil, err
 	}
 	dispose := defaultDisposeTimeout
 	if o.dispose != 0 {
@@ -97,6 +105,7 @@ func Open(url string, options ...Option) (*Client, error) {
 		disposeTimeout:   dispose,
 		held:             &heldGuards{},
 		closing:          make(chan struct{}),
+		endFunctions:     endFunctions,
 	}
 	runtime.SetFinalizer(c, func(c *clientState) { c.close(true) })
 	return &Client{c}, nil
@@ -132,6 +141,87 @@ func (c *Client) Backend() string {
 	}
 	defer inner.leave()
 	return cBackend(p)
+}
+
+// TimeAuthority is whose clock decides when a lease ends. The numbers are those of the C header and never change; a later version may
+// have more.
+type TimeAuthority int32
+
+// The clocks.
+const (
+	// TimeUnknown: the client is closed, or the library has no name for it.
+	TimeUnknown TimeAuthority = 0
+	// TimeServer: the store's own.
+	TimeServer TimeAuthority = 1
+	// TimeClient: that of the client which looks. The clocks of all clients must agree to within a second.
+	TimeClient TimeAuthority = 2
+)
+
+// String gives the name of the clock, such as "server".
+func (t TimeAuthority) String() string {
+	switch t {
+	case TimeServer:
+		return "server"
+	case TimeClient:
+		return "client"
+	}
+	return "unknown"
+}
+
+// Capabilities is what a store is, and what it can promise.
+type Capabilities struct {
+	// Backend is "redis", "postgres" or "sqlite".
+	Backend string
+	// SupportsFencing says whether grants carry fencing tokens.
+	SupportsFencing bool
+	TimeAuthority   TimeAuthority
+	// FenceSource is where the fences that this client takes come from.
+	FenceSource FenceSource
+}
+
+// FenceSource is where the fences of a client come from. The numbers are those of the C header and never change.
+type FenceSource int32
+
+// The sources.
+const (
+	// FencesUnknown: the client is closed, or the library has a source that this version does not name.
+	FencesUnknown FenceSource = 0
+	// FencesCounter: the stored counter of the key, plus one.
+	FencesCounter FenceSource = 1
+	// FencesClock: the larger of that and the store's time in Unix milliseconds ([WithClockFences]).
+	FencesClock FenceSource = 2
+)
+
+// String gives the name of the source, as in a URL: "counter" or "clock".
+func (s FenceSource) String() string {
+	switch s {
+	case FencesCounter:
+		return "counter"
+	case FencesClock:
+		return "clock"
+	}
+	return "unknown"
+}
+
+// Capabilities says what the store is, without any I/O; the zero value once the client is closed.
+func (c *Client) Capabilities() Capabilities {
+	inner, p := c.enter()
+	if p == nil {
+		return Capabilities{}
+	}
+	defer inner.leave()
+	return cCapabilities(p)
+}
+
+// EventsDropped says how many events the callback of [WithEvents] was not told of, because it was too slow; 0 without it, and once
+// closed. It does not count what a full channel of [WithEventChannel] did not take.
+func (c *Client) EventsDropped() uint64 {
+	inner, p := c.enter()
+	if p == nil {
+		return 0
+	}
+	defer inner.leave()
+	return cEventsDropped(p)
 }
 
 // SetupSchema creates what the store needs: tables and functions. It may be repeated, and run by many processes at once; in

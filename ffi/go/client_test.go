@@ -276,8 +276,8 @@ func TestEvents(t *testing.T) {
 		for _, wanted := range []struct {
 			kind   syncguard.EventType
 			ok     bool
-			reason string
-		}{{syncguard.EventAcquire, true, ""}, {syncguard.EventAcquire, false, "locked"}, {syncguard.EventRelease, true, ""}} {
+			reason syncguard.EventReason
+		}{{syncguard.EventAcquire, true, ""}, {syncguard.EventWait, true, ""}, {syncguard.EventAcquire, false, syncguard.ReasonLocked}, {syncguard.EventRelease, true, ""}} {
 			select {
 			case e := <-events:
 				if e.Type != wanted.kind || e.OK != wanted.ok || e.Reason != wanted.reason || e.Duration <= 0 {
@@ -335,7 +335,7 @@ func TestReleaseErrorsAreReported(t *testing.T) {
 			select {
 			case e := <-wanted.from:
 				is(t, e.Err, syncguard.ErrServiceUnavailable)
-				if e.LockID != wanted.id || e.Source != "drop" || !strings.HasPrefix(e.Key, key) {
+				if e.LockID != wanted.id || e.Source != syncguard.ReleaseDrop || !strings.HasPrefix(e.Key, key) {
 					t.Fatalf("%+v", e)
 				}
 			default:

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 )
 
 // Code says what kind of answer or trouble an [Error] is. The numbers are those of the C header and never change.
@@ -18,6 +19,7 @@ type Code int32
 const (
 	Locked             Code = 1
 	Absent             Code = 2
+	Refused            Code = 3
 	ServiceUnavailable Code = -1
 	AuthFailed         Code = -2
 	InvalidArgument    Code = -3
@@ -39,6 +41,8 @@ var (
 	ErrLocked = errors.New("syncguard: locked")
 	// ErrAbsent: there is no such live lock; it was released, has expired, or never was.
 	ErrAbsent = errors.New("syncguard: absent")
+	// ErrRefused: the gate of a resource has seen a newer holder, and nothing was changed. Stop.
+	ErrRefused = errors.New("syncguard: refused, a newer holder has written")
 	// ErrServiceUnavailable: the store cannot be reached or cannot serve now.
 	ErrServiceUnavailable = errors.New("syncguard: service unavailable")
 	// ErrAuthFailed: the store refused the credentials, or they lack a right.
@@ -69,6 +73,7 @@ var (
 var sentinels = map[Code]error{
 	Locked:             ErrLocked,
 	Absent:             ErrAbsent,
+	Refused:            ErrRefused,
 	ServiceUnavailable: ErrServiceUnavailable,
 	AuthFailed:         ErrAuthFailed,
 	InvalidArgument:    ErrInvalidArgument,
@@ -137,9 +142,33 @@ type Error struct {
 	Attempts int
 	// Reason is why the lock was lost, wherever errors.Is finds ErrLost; else LossNone.
 	Reason LossReason
+	// MayHaveApplied says whether the call may have taken effect although it failed. After [Client.Acquire] release the LockID that it
+	// answered; repeat a release or an extend; what Lock and TryLock may have left is taken back in the background.
+	MayHaveApplied bool
+	// Waited is how long Lock waited before it gave up, in whole milliseconds; 0 where that does not apply.
+	Waited time.Duration
+	// Holder is the holder of the key at the last attempt, of ErrAcquisitionTimeout, and of ErrLocked from [Client.Acquire], where the
+	// store told it; else nil.
+	Holder *Holder
+	// HolderText is what that holder says of itself ([WithHolder]), of an error of Lock and TryLock; empty where it is not known. Raw data
+	// for people: it is not in the message, and any program that can write to the store can write any text.
+	HolderText string
 
 	cause error
 }
+
+// Holder is the holder of a key, as far as an attempt learnt it without another trip. Nothing in it is secret.
+type Holder struct {
+	// LockIDHash is the hash of the holder's lock id; empty if it is not known.
+	LockIDHash string
+	// Fence is the holder's fence, 15 digits; empty if it is not known.
+	Fence string
+	// Remaining is how long its lease still ran at that moment; below zero if it is not known.
+	Remaining time.Duration
+}
+
+// FenceNumber is the holder's fence as a number; 0, which is no fence, if it is not known.
+func (h Holder) FenceNumber() uint64 { return fenceNumber(h.Fence) }
 
 const prefix = "syncguard: "
 

@@ -108,6 +108,10 @@ func ExampleClient_Lock_timeout() {
 
 	_, err = client.Lock(ctx, "nightly", syncguard.WithAcquireTimeout(50*time.Millisecond))
 	fmt.Println(errors.Is(err, syncguard.ErrAcquisitionTimeout))
+	var detail *syncguard.Error
+	if errors.As(err, &detail) && detail.Holder != nil {
+		fmt.Println("held with fence", detail.Holder.FenceNumber(), "and nothing taken:", !detail.MayHaveApplied)
+	}
 
 	short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 	defer cancel()
@@ -115,6 +119,7 @@ func ExampleClient_Lock_timeout() {
 	fmt.Println(errors.Is(err, context.DeadlineExceeded))
 	// Output:
 	// true
+	// held with fence 1 and nothing taken: true
 	// true
 }
 
@@ -283,13 +288,43 @@ func ExampleWithEvents() {
 		log.Fatal(err)
 	}
 	guard.Release(context.Background())
-	for _, what := range []string{"acquired", "released"} {
+	for i := 0; i < 3; i++ {
 		e := <-events
-		fmt.Println(what, e.OK, e.Duration > 0)
+		fmt.Println(e.Type, e.OK, e.Backend, e.Fence)
 	}
 	// Output:
-	// acquired true true
-	// released true true
+	// acquire true sqlite 1
+	// wait true sqlite 1
+	// release true sqlite 1
+}
+
+func ExampleWithLosses() {
+	url, remove := store()
+	defer remove()
+	losses := make(chan syncguard.LostLock, 1)
+	client, err := syncguard.Open(url, syncguard.WithLosses(func(l syncguard.LostLock) { losses <- l }))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+	guard, err := client.Lock(context.Background(), "nightly", syncguard.WithTTL(50*time.Millisecond), syncguard.WithoutHeartbeat())
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer guard.Release(context.Background())
+	l := <-losses
+	fmt.Println(l.Key, l.Fence, errors.Is(l.Err, syncguard.ErrLost))
+	// Output:
+	// nightly 1 true
+}
+
+func ExampleClient_Capabilities() {
+	client, done := opened()
+	defer done()
+	store := client.Capabilities()
+	fmt.Println(store.Backend, store.SupportsFencing, store.TimeAuthority, store.FenceSource)
+	// Output:
+	// sqlite true server counter
 }
 
 func ExampleError() {
@@ -302,4 +337,128 @@ func ExampleError() {
 	}
 	// Output:
 	// invalid argument true
+}
+
+// The gate at the data: a holder that is late is refused, also long after it was paused.
+func ExampleClient_SetupFenceGate() {
+	client, done := opened()
+	defer done()
+	ctx := context.Background()
+	if err := client.SetupFenceGate(ctx); err != nil { // once, in the database that has your data
+		log.Fatal(err)
+	}
+	guard, err := client.Lock(ctx, "account:7")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer guard.Release(ctx)
+	// In the transaction of your write, with your own driver: db.Exec(syncguard.SQLitePass(), "account:7", guard.FenceNumber())
+	_, err = client.NewestFence(ctx, "account:7")
+	fmt.Println(errors.Is(err, syncguard.ErrAbsent)) // no write has passed yet
+	// Output:
+	// true
+}
+
+// Redis keeps the value and its gate together.
+func ExampleClient_FencedSet() {
+	client, done := opened()
+	defer done()
+	ctx := context.Background()
+	guard, err := client.Lock(ctx, "report")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer guard.Release(ctx)
+	switch err := client.FencedSet(ctx, "report:text", []byte("final"), guard.FenceNumber()); {
+	case errors.Is(err, syncguard.ErrRefused):
+		fmt.Println("a newer holder has written: stop")
+	case errors.Is(err, syncguard.ErrInvalidArgument):
+		fmt.Println("not in this store: pass the gate in your own transaction")
+	}
+	// Output:
+	// not in this store: pass the gate in your own transaction
+}
+
+func ExampleClient_CheckReport() {
+	client, done := opened()
+	defer done()
+	report, err := client.CheckReport(context.Background())
+	if err != nil {
+		log.Fatal(err) // locks do not work; the message says what to do
+	}
+	fmt.Println(report.Undelivered)
+	// Output:
+	// 0
+}
+
+func ExampleClient_Report() {
+	client, done := opened()
+	defer done()
+	report, err := client.Report(context.Background())
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, finding := range report.Findings {
+		if finding.Level == syncguard.CheckError {
+			fmt.Println(finding.Subject, finding.Text, finding.Advice)
+		}
+	}
+	fmt.Println(report.Findings[0].Subject, report.Findings[0].Level)
+	// Output:
+	// reachable ok
+}
+
+func ExampleWithWarnings() {
+	url, remove := store()
+	defer remove()
+	client, err := syncguard.Open(url, syncguard.WithWarnings(func(message string) { log.Print("locks: ", message) }))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+	fmt.Println(client.Check(context.Background())) // the hook has returned from every warning
+	// Output:
+	// <nil>
+}
+
+func ExampleWithReleaseErrors() {
+	url, remove := store()
+	defer remove()
+	client, err := syncguard.Open(url, syncguard.WithReleaseErrors(func(failed syncguard.ReleaseError) {
+		if failed.Source == syncguard.ReleaseDrop {
+			log.Print("a lock is held until its ttl has passed: ", failed.Err)
+		}
+	}))
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(client.Close())
+	// Output:
+	// <nil>
+}
+
+func ExampleClient_List() {
+	client, done := opened()
+	defer done()
+	ctx := context.Background()
+	guard, err := client.Lock(ctx, "invoice:42", syncguard.WithHolder("the nightly run"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer guard.Release(ctx)
+	options := syncguard.ListOptions{Prefix: "invoice:"}
+	for {
+		page, err := client.ListRaw(ctx, options)
+		if err != nil {
+			log.Fatal(err)
+		}
+		for _, lock := range page.Locks {
+			fmt.Println(lock.Key, lock.Fence, lock.Holder)
+		}
+		if options.After = page.Next; page.Next == "" {
+			break
+		}
+	}
+	// Output:
+	// invoice:42 000000000000001 the nightly run
 }

@@ -24,6 +24,7 @@ type Guard struct{ g *guardState }
 type guardState struct {
 	handle             *guardHandle
 	key, lockID, fence string
+	waited             time.Duration
 	end                *guardEnd
 	giving             *slots
 	operationTimeout   time.Duration
@@ -40,7 +41,7 @@ func newGuard(c *clientState, grant granted, end *guardEnd, id uintptr, values c
 		guardState
 	}{guardState: guardState{
 		handle: newGuardHandle(grant.guard, end, id, c.giving),
-		key:    grant.key, lockID: grant.lockID, fence: grant.fence,
+		key:    grant.key, lockID: grant.lockID, fence: grant.fence, waited: grant.waited,
 		end: end, giving: c.giving, operationTimeout: c.operationTimeout, values: values,
 	}}
 	made.Guard.g = &made.guardState
@@ -81,6 +82,14 @@ func (g *Guard) Key() string {
 		return ""
 	}
 	return g.g.key
+}
+
+// Waited is how long Lock or TryLock went on until the store granted the lock, in whole milliseconds.
+func (g *Guard) Waited() time.Duration {
+	if g == nil || g.g == nil {
+		return 0
+	}
+	return g.g.waited
 }
 
 // ExpiresAt is when the lease ends on the store's clock, as of the last renewal. For display; decide by Remaining.

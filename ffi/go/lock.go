@@ -17,7 +17,8 @@ import (
 //
 // It returns within the larger of the acquire timeout and the operation timeout, whatever becomes of the store.
 //
-// The errors: ErrAcquisitionTimeout if another holder had it to the end; ErrAborted, with the context's error, if ctx ended first;
+// The errors: ErrAcquisitionTimeout if another holder had it to the end, and the [Error] says how long that was, and which holder;
+// ErrAborted, with the context's error, if ctx ended first;
 // ErrInvalidArgument for a bad key or option; ErrClosed; the store's trouble, if it outlasted the wait. What an attempt of unknown
 // outcome may have left is taken back in the background: an error never leaves a lock behind.
 func (c *Client) Lock(ctx context.Context, key string, options ...LockOption) (*Guard, error) {
@@ -56,7 +57,7 @@ func (c *Client) TryLock(ctx context.Context, key string, options ...LockOption)
 	if err != nil {
 		return nil, err
 	}
-	g, failed := w.tryOutsideLine()
+	g, failed := w.tryOutsideLine(false)
 	return g, asError(failed)
 }
 

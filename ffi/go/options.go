@@ -5,7 +5,9 @@ package syncguard
 // The options of clients and locks, checked when they are given. Uses cgo.go and errors.go.
 
 import (
+	"context"
 	"math"
+	"net"
 	"strings"
 	"time"
 )
@@ -43,8 +45,30 @@ type ReleaseError struct {
 	Err    error
 	Key    string
 	LockID string
-	// Source is "drop" or "undo".
-	Source string
+	// Source is which part of the library tried it.
+	Source ReleaseSource
+}
+
+// ReleaseSource is which part of the library tried a release that has no caller to answer to. A later version may have more.
+type ReleaseSource string
+
+// The sources of a [ReleaseError].
+const (
+	// ReleaseDrop: a guard was collected, or its client closed.
+	ReleaseDrop ReleaseSource = "drop"
+	// ReleaseUndo: the undoing of a lock whose grant never arrived.
+	ReleaseUndo ReleaseSource = "undo"
+)
+
+// LostLock is a guard that was lost, as the callback of [WithLosses] gets it. Key and lock id are raw: think before you log them.
+type LostLock struct {
+	// Err is what the guard's context ends with: errors.Is finds ErrLost, and the Reason of the [Error] says why.
+	Err    error
+	Key    string
+	LockID string
+	Fence  uint64
+	// Held is how long the lock was held.
+	Held time.Duration
 }
 
 // Option is a setting of a client, for [Open].
@@ -52,8 +76,10 @@ type Option func(*clientOptions)
 
 type clientOptions struct {
 	prefix, schema, table, fenceTable, caFile *string
+	certFile, keyFile                         *string
 	pool, connect, operation, dispose         uint32
 	cleanup, raw                              bool
+	fences                                    int32
 	hooks                                     clientHooks
 	err                                       error
 }
@@ -63,6 +89,17 @@ type clientHooks struct {
 	releaseError func(ReleaseError)
 	event        func(Event)
 	warning      func(string)
+	lost         func(LostLock)
+	password     func(context.Context) (string, error)
+	connect      func(ctx context.Context, host string, port uint16) (net.Conn, error)
+	// ctx ends when the client is closed; timeout bounds one question for a password.
+	ctx     context.Context
+	timeout time.Duration
+}
+
+// any tells whether there is a callback.
+func (h *clientHooks) any() bool {
+	return h.releaseError != nil || h.event != nil || h.warning != nil || h.lost != nil || h.password != nil || h.connect != nil
 }
 
 // WithKeyPrefix sets what stands before every key in Redis. Default "syncguard". Prefixes of clients that share a database must
@@ -89,6 +126,36 @@ func WithFenceTableName(name string) Option {
 // WithTLSCAFile sets a PEM file with the roots to trust. Default: the system's.
 func WithTLSCAFile(path string) Option {
 	return text("path of the CA file", path, func(o *clientOptions) **string { return &o.caFile })
+}
+
+// WithTLSClientCert sets PEM files with the certificate that the client shows the server, and with its key, without a passphrase. They are
+// read before every connection, so that they may be replaced. A key that other users may read is refused: 0600 or stricter, or 0640 or
+// stricter if it is root's. `sslcert` and `sslkey` in a Postgres URL win over it.
+func WithTLSClientCert(certFile, keyFile string) Option {
+	cert := text("path of the client certificate", certFile, func(o *clientOptions) **string { return &o.certFile })
+	key := text("path of the client key", keyFile, func(o *clientOptions) **string { return &o.keyFile })
+	return func(o *clientOptions) {
+		cert(o)
+		key(o)
+	}
+}
+
+// WithPassword sets a function that gives the password, for one that changes: it is asked before every connection is made, and the URL
+// names the user and no password. One call at a time: connections that are to be made meanwhile wait for the same answer. The context
+// ends with the operation timeout, and when the client is closed; a function that does not end with it costs each call its own time, and
+// is not called again before it has returned. An error, an answer with a NUL or one of 65536 bytes is ErrServiceUnavailable; neither the
+// answer nor the error is shown, so tell the error yourself.
+func WithPassword(provider func(ctx context.Context) (string, error)) Option {
+	return func(o *clientOptions) { o.hooks.password = provider }
+}
+
+// WithConnector sets a function that makes every connection: through a tunnel or a proxy, or with a socket that a supervisor gives. It is
+// given the host as the URL or a server names it (the path of a unix socket with port 0). What it returns must be a socket of the system,
+// as a [net.TCPConn] or a [net.UnixConn] is: it needs the method File. The library takes a copy of the descriptor, closes the net.Conn, and
+// logs in over the copy, with TLS if the URL asks for that. The context ends with the call that wants the connection, and when the client
+// is closed. A function that hangs costs the call its time; until it has returned no other one is begun to the same server.
+func WithConnector(connect func(ctx context.Context, host string, port uint16) (net.Conn, error)) Option {
+	return func(o *clientOptions) { o.hooks.connect = connect }
 }
 
 func text(name, value string, field func(*clientOptions) **string) Option {
@@ -145,6 +212,12 @@ func bound(name string, d time.Duration, field func(*clientOptions) *uint32) Opt
 // WithCleanupInIsLocked lets IsLocked have locks removed that expired more than two seconds ago. Default off.
 func WithCleanupInIsLocked() Option { return func(o *clientOptions) { o.cleanup = true } }
 
+// WithClockFences takes fences from the store's clock: the larger of the stored counter plus one and the store's time in Unix
+// milliseconds. They grow also after a failover or a restored backup has lost acknowledged writes, if every client that takes the key has
+// this set, no lost fence was at or ahead of the clock of the server that goes on, and the old server grants nothing once the new one has
+// begun. Default: they are counted. `fences=` in the URL wins over it.
+func WithClockFences() Option { return func(o *clientOptions) { o.fences = fencesByClock } }
+
 // WithReleaseErrors has releases reported that failed and that no call could report. The callback runs on a thread of the
 // library. Default: to stderr with SYNCGUARD_DEBUG=true in the environment, else silent.
 func WithReleaseErrors(callback func(ReleaseError)) Option {
@@ -156,8 +229,16 @@ func WithWarnings(callback func(message string)) Option {
 	return func(o *clientOptions) { o.hooks.warning = callback }
 }
 
-// WithEvents has every operation reported, one after the other on one thread. A slow callback delays no operation: what it
-// cannot keep up with is dropped. Default: none, at no cost.
+// WithLosses has every guard of the client reported that is lost: at most once per guard, and not once its release has begun. The
+// callback runs on a thread of the library. It comes beside the guard's own signs, [Guard.Done] and [Guard.Context], and neither
+// waits for the other. Default: none.
+func WithLosses(callback func(LostLock)) Option {
+	return func(o *clientOptions) { o.hooks.lost = callback }
+}
+
+// WithEvents has every operation, every wait that has ended and every loss of a guard reported, one after the other on one thread. A
+// slow callback delays no operation: what it cannot keep up with is dropped, and [Client.EventsDropped] counts it. Default: none, at
+// no cost.
 func WithEvents(callback func(Event)) Option {
 	return func(o *clientOptions) { o.hooks.event = callback }
 }
@@ -190,8 +271,11 @@ type lockOptions struct {
 	// raw is nil for all defaults: then there is nothing for cgo to look through. It is apart because C is given its address.
 	raw *cLockOptions
 	// timeout is the acquire timeout; C takes 0 for the default, so one attempt is told apart here.
-	timeout      *time.Duration
-	once         bool
+	timeout *time.Duration
+	once    bool
+	// holder is what the guard says of itself, if hasHolder.
+	holder       string
+	hasHolder    bool
 	releaseError func(ReleaseError)
 	err          error
 }
@@ -292,6 +376,39 @@ func WithoutHeartbeat() LockOption { return func(o *lockOptions) { o.raw.heartbe
 // none.
 func WithMaxHold(d time.Duration) LockOption {
 	return span("max hold", d, func(o *lockOptions, ms int64) { o.raw.max_hold_ms = cMillis(ms) })
+}
+
+// maxHolder is the longest text of a holder, in bytes.
+const maxHolder = 200
+
+// WithHolder sets what is stored beside the lock for people that look at it: at most 200 bytes of printable UTF-8. Default
+// host/pid/program; an empty text stores nothing. Any program that can write to the store can write any text.
+func WithHolder(text string) LockOption {
+	return func(o *lockOptions) {
+		switch {
+		case len(text) > maxHolder:
+			o.refuse(invalid("the holder text is longer than %d bytes", maxHolder))
+		case strings.ContainsRune(text, 0):
+			o.refuse(invalid("the holder text contains U+0000"))
+		default:
+			o.holder, o.hasHolder = text, true
+		}
+	}
+}
+
+// WithGuardDisposeTimeout is [WithDisposeTimeout] for one guard.
+func WithGuardDisposeTimeout(d time.Duration) LockOption {
+	return func(o *lockOptions) {
+		ms, err := millis("dispose timeout", d)
+		if err == nil && ms > math.MaxUint32 {
+			err = invalid("the dispose timeout is too long")
+		}
+		if err != nil {
+			o.refuse(err)
+			return
+		}
+		o.raw.dispose_timeout_ms = cDelay(ms)
+	}
 }
 
 // WithGuardReleaseErrors is [WithReleaseErrors] for one guard.

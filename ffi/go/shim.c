@@ -4,6 +4,10 @@
  * the id was removed finds nothing. */
 static void on_lost(void *id, const syncguard_error *why) { syncguardGoOnLost((uintptr_t)id, (syncguard_error *)why); }
 
+static void on_client_lost(void *id, const syncguard_lost_lock *lost) {
+  syncguardGoOnClientLost((uintptr_t)id, (syncguard_lost_lock *)lost);
+}
+
 static void on_call(void *id) { syncguardGoOnCall((uintptr_t)id); }
 
 static void on_release_error(void *id, const syncguard_error *err, const char *key, const char *lock_id, const char *source) {
@@ -13,6 +17,12 @@ static void on_release_error(void *id, const syncguard_error *err, const char *k
 static void on_event(void *id, const syncguard_event *event) { syncguardGoOnEvent((uintptr_t)id, (syncguard_event *)event); }
 
 static void on_warning(void *id, const char *message) { syncguardGoOnWarning((uintptr_t)id, (char *)message); }
+
+static int on_password(void *id, char *out, size_t size) { return syncguardGoOnPassword((uintptr_t)id, out, size); }
+
+static int on_connect(void *id, const char *host, uint16_t port, int64_t timeout_ms) {
+  return syncguardGoOnConnect((uintptr_t)id, (char *)host, port, timeout_ms);
+}
 
 static void forget(void *id) { syncguardGoForget((uintptr_t)id); }
 
@@ -25,6 +35,15 @@ void sg_go_client_hooks(syncguard_client_options *options, int hooks, uintptr_t 
   }
   if (hooks & SG_GO_HOOK_WARNING) {
     options->on_warning = on_warning;
+  }
+  if (hooks & SG_GO_HOOK_LOST) {
+    options->on_lost = on_client_lost;
+  }
+  if (hooks & SG_GO_HOOK_PASSWORD) {
+    options->password = on_password;
+  }
+  if (hooks & SG_GO_HOOK_CONNECTOR) {
+    options->connector = on_connect;
   }
   if (hooks != 0) {
     options->user_data = (void *)id;

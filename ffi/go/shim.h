@@ -35,19 +35,41 @@ typedef struct {
   syncguard_waiter *waiter;
   const char *key;
   char lock_id_and_fence[22 + 15];
+  int64_t waited_ms;
 } sg_go_granted;
 
 typedef struct {
   int32_t status;
   syncguard_error *err;
   syncguard_acquired acquired;
+  syncguard_holder holder;
 } sg_go_acquired;
+
+typedef struct {
+  int32_t attempts, loss;
+  bool may_have_applied, has_holder;
+  int64_t waited_ms;
+  syncguard_holder holder;
+} sg_go_details;
 
 typedef struct {
   int32_t status;
   syncguard_error *err;
   syncguard_lock_info_raw found;
+  char holder[201];
 } sg_go_found;
+
+typedef struct {
+  int32_t status;
+  syncguard_error *err;
+  syncguard_page *page;
+} sg_go_page;
+
+typedef struct {
+  int32_t status;
+  syncguard_error *err;
+  syncguard_report *report;
+} sg_go_report;
 
 typedef struct {
   int32_t status;
@@ -60,6 +82,9 @@ typedef struct {
 #define SG_GO_HOOK_RELEASE_ERROR 1
 #define SG_GO_HOOK_EVENT 2
 #define SG_GO_HOOK_WARNING 4
+#define SG_GO_HOOK_LOST 8
+#define SG_GO_HOOK_PASSWORD 16
+#define SG_GO_HOOK_CONNECTOR 32
 
 void sg_go_client_hooks(syncguard_client_options *options, int hooks, uintptr_t id);
 void sg_go_guard_hooks(syncguard_lock_options *options, int hooks, uintptr_t id);

@@ -28,12 +28,12 @@ import (
 // 36: wrong password, no permission, no such database; no secret in the text.
 func TestCredentials(t *testing.T) {
 	server := startRedis(t, "--requirepass", "right")
-	for _, url := range []string{"redis+unix://:secret@" + server.socket(), server.url()} {
+	for _, url := range []string{"redis+unix://:hunter2@" + server.socket(), server.url()} {
 		client, err := syncguard.Open(url)
 		must(t, err)
 		_, err = client.Lock(background, "k")
 		is(t, err, syncguard.ErrAuthFailed)
-		if strings.Contains(err.Error(), "secret") {
+		if strings.Contains(err.Error(), "hunter2") {
 			t.Fatal(err)
 		}
 		must(t, client.Close())
@@ -230,10 +230,10 @@ func TestTLS(t *testing.T) {
 			if row.trusted {
 				options = append(options, syncguard.WithTLSCAFile(file))
 			}
-			client, err := syncguard.Open("rediss://:secret@"+address+"/", append(options, syncguard.WithOperationTimeout(5*time.Second))...)
+			client, err := syncguard.Open("rediss://:hunter2@"+address+"/", append(options, syncguard.WithOperationTimeout(5*time.Second))...)
 			must(t, err)
 			defer client.Close()
-			if _, err = client.TryLock(background, "k"); err == nil || strings.Contains(err.Error(), "secret") {
+			if _, err = client.TryLock(background, "k"); err == nil || strings.Contains(err.Error(), "hunter2") {
 				t.Fatal(err)
 			}
 			mu.Lock()

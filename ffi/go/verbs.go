@@ -41,39 +41,93 @@ type LockInfoRaw struct {
 	LockInfo
 	Key    string
 	LockID string
+	// Holder is what the holder says of itself ([WithHolder]); empty if it says nothing. Any program that can write to the store can
+	// write any text.
+	Holder string
 }
 
-// EventType is what an operation was.
+// EventType is what an event is about.
 type EventType int32
 
-// The operations.
+// What events are about. The numbers are those of the C header and never change; a later version may have more.
 const (
-	EventAcquire  EventType = 0
-	EventRelease  EventType = 1
-	EventExtend   EventType = 2
+	// EventAcquire is an attempt to take a lock.
+	EventAcquire EventType = 0
+	// EventRelease is a release.
+	EventRelease EventType = 1
+	// EventExtend is an extend, or a renewal of a guard.
+	EventExtend EventType = 2
+	// EventIsLocked is a call of IsLocked.
 	EventIsLocked EventType = 3
-	EventLookup   EventType = 4
+	// EventLookup is a lookup.
+	EventLookup EventType = 4
+	// EventWait is the end of a wait of Lock or Do, with the lock or without it.
+	EventWait EventType = 5
+	// EventLoss is the loss of a guard: once per guard.
+	EventLoss EventType = 6
 )
 
-// Event is one operation and how it went.
+// String gives a short name for labels, such as "is_locked".
+func (t EventType) String() string {
+	names := [...]string{"acquire", "release", "extend", "is_locked", "lookup", "wait", "loss"}
+	if t < 0 || int(t) >= len(names) {
+		return "unknown"
+	}
+	return names[t]
+}
+
+// EventReason is why an operation did not do what was asked, although the store answered it. A later version may have more.
+type EventReason string
+
+// The reasons.
+const (
+	// ReasonLocked: another holder has the lock; of a wait: another holder had it to the end.
+	ReasonLocked EventReason = "locked"
+	// ReasonExpired: the lock was there, and its time was over.
+	ReasonExpired EventReason = "expired"
+	// ReasonNotFound: there was no such lock, or it has another owner.
+	ReasonNotFound EventReason = "not-found"
+)
+
+// Event is one operation, one wait or one loss, and how it went.
 type Event struct {
 	Type EventType
 	OK   bool
-	// Reason is "locked", "expired" or "not-found" where the store answered so; empty for trouble.
-	Reason     string
+	// Reason is why it did not do what was asked, where the store answered; empty for trouble.
+	Reason EventReason
+	// KeyHash is the hash of the key where the key is known: a release or an extend of a guard has it, one by a lock id alone has not.
 	KeyHash    string
 	LockIDHash string
 	// Key and LockID are there only with [WithRawEvents].
-	Key      string
-	LockID   string
+	Key    string
+	LockID string
+	// Holder is what the holder says of itself, only with [WithRawEvents]: of an acquire that was refused, a wait that gave up because the
+	// lock was held, and a lookup.
+	Holder string
+	// Duration is how long it took: the operation, or the wait. 0 for a loss.
 	Duration time.Duration
+	// Code is that of the error that it ended with; 0 if there was none.
+	Code Code
+	// Loss is why the guard was lost, of an EventLoss; else LossNone.
+	Loss LossReason
+	// Backend is the name of the store: "redis", "postgres" or "sqlite".
+	Backend string
+	// Fence is that of the grant: of an acquire or a wait that was granted, of an extend, a release or a loss of a guard. Else 0, which
+	// is no fence.
+	Fence uint64
+	// Attempts is how many attempts the wait made, of an EventWait; else 0.
+	Attempts int
+	// Waited is how long the wait took, of an EventWait; else 0.
+	Waited time.Duration
+	// Held is how long a guard had held the lock when its release was sent, or when it was lost; else 0.
+	Held time.Duration
 }
 
-// Acquire takes the lock of a key if it is free, ErrLocked if not: one attempt. Nothing is renewed and nothing is undone;
+// Acquire takes the lock of a key if it is free, ErrLocked if not, with the Holder in its [Error]: one attempt. Nothing is renewed and nothing is undone;
 // [Client.Lock] does both.
 //
-// After an error other than ErrLocked and ErrInvalidArgument the lock may have been taken, under the LockID in the answer:
-// releasing that is safe.
+// After an error other than ErrLocked and ErrInvalidArgument the lock may have been taken, under the LockID in the answer: the
+// MayHaveApplied of the [Error] says so. Releasing that LockID is safe.
 func (c *Client) Acquire(ctx context.Context, key string, ttl time.Duration) (Acquired, error) {
 	ms, err := millis("ttl", ttl)
 	if err != nil {

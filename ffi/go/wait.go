@@ -39,18 +39,12 @@ func newWait(ctx context.Context, client *clientState, c cClient, key string, o 
 
 // once is a Lock that does not wait, with the error of one that waited for no time.
 func (w *wait) once() (*Guard, error) {
-	g, err := w.tryOutsideLine()
-	if err != nil && err.Code == Locked {
-		hash, _ := cHashKey(w.key)
-		err = &Error{Code: AcquisitionTimeout, Message: "the lock is held by another holder", KeyHash: hash, Attempts: 1}
-	} else if err != nil && err.KeyHash != "" {
-		err.Attempts = 1
-	}
+	g, err := w.tryOutsideLine(true)
 	return g, asError(err)
 }
 
-// tryOutsideLine is one attempt that does not join the line.
-func (w *wait) tryOutsideLine() (*Guard, *Error) {
+// tryOutsideLine is one attempt that does not join the line. If the key is held the error is ErrLocked, or the one that names the holder.
+func (w *wait) tryOutsideLine(nameHolder bool) (*Guard, *Error) {
 	limit, ok := w.client.taking.enter(w.ctx, time.Time{}, w.client.operationTimeout)
 	if !ok {
 		return nil, noSlot(w.ctx)
@@ -59,7 +53,13 @@ func (w *wait) tryOutsideLine() (*Guard, *Error) {
 	w.register()
 	w.end.held.add(w.end)
 	watcher := watch(w.ctx, limit)
-	grant, err := cTryLock(w.c, w.key, w.o, w.id, watcher.token)
+	var grant granted
+	var err *Error
+	if nameHolder {
+		grant, err = cLockOnce(w.c, w.key, w.o, w.id, watcher.token)
+	} else {
+		grant, err = cTryLock(w.c, w.key, w.o, w.id, watcher.token)
+	}
 	watcher.stop()
 	return w.took(grant, withTimeoutError(w.ctx, err))
 }

@@ -8,7 +8,7 @@ mod handle;
 #[cfg(test)]
 mod tests;
 
-use std::ffi::{CStr, CString, OsStr, c_char};
+use std::ffi::{CStr, CString, OsStr, c_char, c_void};
 use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -87,6 +87,26 @@ impl ExportedCall {
         utf8(name, bytes)
     }
 
+    /// Bytes given by pointer and length; NULL is none if the length is 0.
+    pub(crate) fn data(
+        &self,
+        name: &str,
+        data: *const c_void,
+        len: usize,
+    ) -> Result<&[u8], LockError> {
+        if data.is_null() && len == 0 {
+            return Ok(&[]);
+        }
+        if data.is_null() {
+            return Err(null(name));
+        }
+        if isize::try_from(len).is_err() {
+            return Err(invalid(format!("the length of {name} is over PTRDIFF_MAX")));
+        }
+        // SAFETY: not NULL, no longer than an object can be; the header asks for `len` readable bytes that do not change during the call.
+        Ok(unsafe { std::slice::from_raw_parts(data.cast::<u8>(), len) })
+    }
+
     /// A NUL-terminated text of an option struct; NULL is the default.
     pub(crate) fn option(
         &self,
@@ -125,6 +145,26 @@ impl ExportedCall {
     /// Takes a handle from its owner, to be dropped. `None` for NULL, and for what a debug build knows to be no handle.
     pub(crate) fn take<T: Opaque>(&self, handle: *mut T) -> Option<Handle<T>> {
         handle::take(handle)
+    }
+
+    /// Where a text goes; NULL is nowhere if the size is 0.
+    pub(crate) fn text_out(
+        &self,
+        name: &str,
+        to: *mut c_char,
+        size: usize,
+    ) -> Result<TextOut<'_>, LockError> {
+        if to.is_null() && size > 0 {
+            return Err(null(name));
+        }
+        if isize::try_from(size).is_err() {
+            return Err(invalid(format!("the size of {name} is over PTRDIFF_MAX")));
+        }
+        Ok(TextOut {
+            to,
+            size,
+            _call: self,
+        })
     }
 
     /// Where a plain value goes. Nothing is written before [`Out::set`].
@@ -210,6 +250,28 @@ impl<T> Out<'_, T> {
     pub(crate) fn set(&self, value: T) {
         // SAFETY: not NULL; the header asks for space for a `T`. What was there before is not read or dropped.
         unsafe { self.to.write(value) };
+    }
+}
+
+/// A checked space of the caller's for a text.
+pub(crate) struct TextOut<'a> {
+    to: *mut c_char,
+    size: usize,
+    _call: &'a ExportedCall,
+}
+
+impl TextOut<'_> {
+    /// Writes the text and a NUL, or nothing if they do not fit.
+    pub(crate) fn set(&self, text: &str) {
+        if text.len() < self.size {
+            // SAFETY: the header asks for `size` bytes to write to; the text and its NUL are no more than that, and are not among them.
+            unsafe {
+                self.to
+                    .cast::<u8>()
+                    .copy_from_nonoverlapping(text.as_ptr(), text.len());
+                self.to.add(text.len()).write(0);
+            }
+        }
     }
 }
 

@@ -111,6 +111,48 @@ pub unsafe extern "C" fn syncguard_cancel_trigger(cancel: *mut syncguard_cancel)
     });
 }
 
+/// Whether a token was triggered. Its time limit does not count. False for NULL.
+/// Threads: any. No I/O.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syncguard_cancel_is_triggered(cancel: *const syncguard_cancel) -> bool {
+    quietly(false, |call| {
+        call.handle(cancel)
+            .is_ok_and(|handle| handle.token.is_cancelled())
+    })
+}
+
+/// Sleeps until a token is triggered or the time is over: a pause that a shutdown ends.
+///
+/// @param timeout_ms  how long at the most, or `SYNCGUARD_FOREVER`; 0 and any other negative value only look. The token's own time
+///                    limit ends the sleep too.
+/// @return true: triggered; false: the time is over. False at once for NULL. A token that is freed meanwhile can no longer be
+/// triggered: without a time the call then never returns.
+/// Threads: any, also several at once.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syncguard_cancel_wait(
+    cancel: *const syncguard_cancel,
+    timeout_ms: i64,
+) -> bool {
+    quietly(false, |call| {
+        let Ok(handle) = call.handle(cancel) else {
+            return false;
+        };
+        let time = Duration::from_millis(u64::try_from(timeout_ms).unwrap_or(0));
+        // A time that the clock cannot show bounds nothing.
+        let end = match timeout_ms {
+            -1 => None,
+            _ => Instant::now().checked_add(time),
+        };
+        match end.into_iter().chain(handle.deadline).min() {
+            Some(end) => handle.token.wait_until(end),
+            None => {
+                handle.token.wait();
+                true
+            }
+        }
+    })
+}
+
 /// Frees a token. NULL is fine. A call that was given it keeps it alive inside, but it can no longer be triggered.
 /// Threads: any.
 #[unsafe(no_mangle)]

@@ -4,12 +4,15 @@ use std::ffi::{CString, c_char};
 use std::ptr::null;
 use std::sync::Arc;
 
-use rust_syncguard::{Backend, Client};
+use rust_syncguard::{Backend, Client, FenceSource, TimeAuthority};
 
 use crate::boundary::{Opaque, UserData, boundary, c_string, free_handle, give, quietly};
 use crate::cancel::{bounds, syncguard_cancel};
 use crate::error::syncguard_error;
-use crate::options::{AdoptedOptions, syncguard_client_options};
+use crate::options::{
+    AdoptedOptions, SYNCGUARD_FENCES_CLOCK, SYNCGUARD_FENCES_COUNTER, SYNCGUARD_FENCES_DEFAULT,
+    syncguard_client_options,
+};
 use crate::status::{OK, syncguard_status};
 
 /// A store of locks, opened. One for a whole program is right: it pools its connections.
@@ -186,6 +189,17 @@ pub unsafe extern "C" fn syncguard_client_backend(
     })
 }
 
+/// How many events `on_event` was not told of, because it was too slow or there was no thread for it. 0 without the callback, and
+/// for NULL.
+/// Threads: any. No I/O.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syncguard_client_events_dropped(client: *const syncguard_client) -> u64 {
+    quietly(0, |call| {
+        call.handle(client)
+            .map_or(0, |body| body.client.events_dropped())
+    })
+}
+
 /// Stops renewing the guards of a client, for good, without releasing them: their leases run out unless they are extended or
 /// released. For a program that ends while work under a lock still runs. NULL is fine.
 /// Threads: any. No I/O.
@@ -196,6 +210,97 @@ pub unsafe extern "C" fn syncguard_client_stop_renewing(client: *mut syncguard_c
             body.client.stop_renewing();
         }
     });
+}
+
+/// Whose clock decides when a lease ends. The numbers never change; later versions may add some, so a `switch` needs a `default`.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[allow(clippy::upper_case_acronyms)]
+pub enum syncguard_time_authority {
+    /// There is no store, or this version of the library does not name it.
+    SYNCGUARD_TIME_UNKNOWN = 0,
+    /// The store's own: the clocks of the clients do not matter.
+    SYNCGUARD_TIME_SERVER = 1,
+    /// That of the client which looks: the clocks of all clients must agree to within a second.
+    SYNCGUARD_TIME_CLIENT = 2,
+}
+
+use syncguard_time_authority::*;
+
+/// Whether the grants of the store carry fencing tokens. "redis", "postgres" and "sqlite" have them.
+///
+/// @return false if fences are 0 and tell no holder from a former one, and for NULL.
+/// Threads: any. No I/O.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syncguard_client_supports_fencing(
+    client: *const syncguard_client,
+) -> bool {
+    quietly(false, |call| {
+        call.handle(client)
+            .is_ok_and(|c| c.client.capabilities().supports_fencing)
+    })
+}
+
+/// Whose clock decides when a lease ends. It is SERVER for "redis", "postgres" and "sqlite".
+///
+/// @return UNKNOWN for NULL.
+/// Threads: any. No I/O.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syncguard_client_time_authority(
+    client: *const syncguard_client,
+) -> syncguard_time_authority {
+    quietly(SYNCGUARD_TIME_UNKNOWN, |call| {
+        call.handle(client).map_or(SYNCGUARD_TIME_UNKNOWN, |c| {
+            match c.client.capabilities().time_authority {
+                TimeAuthority::Server => SYNCGUARD_TIME_SERVER,
+                TimeAuthority::Client => SYNCGUARD_TIME_CLIENT,
+                _ => SYNCGUARD_TIME_UNKNOWN,
+            }
+        })
+    })
+}
+
+/// Where the fences that this client takes come from, after its options and its URL.
+///
+/// @return `SYNCGUARD_FENCES_COUNTER` or `SYNCGUARD_FENCES_CLOCK`; `SYNCGUARD_FENCES_DEFAULT` for NULL, and for a source that this version
+/// of the library does not name.
+/// Threads: any. No I/O.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syncguard_client_fence_source(client: *const syncguard_client) -> i32 {
+    quietly(SYNCGUARD_FENCES_DEFAULT, |call| {
+        call.handle(client).map_or(SYNCGUARD_FENCES_DEFAULT, |c| {
+            match c.client.capabilities().fence_source {
+                FenceSource::Counter => SYNCGUARD_FENCES_COUNTER,
+                FenceSource::Clock => SYNCGUARD_FENCES_CLOCK,
+                _ => SYNCGUARD_FENCES_DEFAULT,
+            }
+        })
+    })
+}
+
+/// Whether callers of this client wait for the lock of a key now, in this process. The holder may then end its work sooner. Callers
+/// of other clients and other processes are not counted.
+///
+/// @param key      as for `syncguard_lock`.
+/// @param key_len  its length in bytes, or `SYNCGUARD_NUL`.
+/// @param out      gets the answer; written if OK.
+/// @param err      NULL, or gets an error below zero.
+/// @return OK; INVALID_ARGUMENT for NULL or a bad key; INTERNAL in a forked child.
+/// Threads: any. No I/O.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syncguard_client_is_waited_for(
+    client: *const syncguard_client,
+    key: *const c_char,
+    key_len: usize,
+    out: *mut bool,
+    err: *mut *mut syncguard_error,
+) -> syncguard_status {
+    boundary(err, |call| {
+        let (body, out) = (call.handle(client)?, call.out("out", out)?);
+        let key = call.text("key", key, key_len)?;
+        out.set(body.client.is_waited_for(key)?);
+        Ok(OK)
+    })
 }
 
 /// Frees a client. NULL is fine. Live guards keep what they need, so the order does not matter; a call of another thread that

@@ -2,10 +2,11 @@
 
 use std::ffi::{CString, c_char};
 use std::ptr::null;
+use std::time::Duration;
 
-use rust_syncguard::{LockError, LossReason};
+use rust_syncguard::{Holder, LockError, LossReason};
 
-use crate::boundary::{Opaque, c_string, free_handle, quietly};
+use crate::boundary::{Opaque, c_array, c_string, free_handle, quietly};
 use crate::status::{INVALID_ARGUMENT, PANIC, syncguard_status};
 
 /// What went wrong, in detail. Written to the `err` argument of a call only if that is not NULL and the call returns a status
@@ -31,6 +32,49 @@ pub(crate) struct ErrorBody {
     key_hash: Option<CString>,
     attempts: u32,
     loss: syncguard_loss_reason,
+    may_have_applied: bool,
+    waited: Option<Duration>,
+    holder: Option<syncguard_holder>,
+    holder_text: Option<CString>,
+}
+
+/// The holder of a key, as far as a contended attempt learnt it without another trip. Nothing in it is secret. Frozen: later
+/// versions do not change it.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct syncguard_holder {
+    /// The hash of the holder's lock id; empty if it is not known.
+    pub lock_id_hash: [c_char; 25],
+    /// The holder's fence, 15 digits; empty if it is not known.
+    pub fence: [c_char; 16],
+    /// The same as a number; 0, which is no fence, if it is not known.
+    pub fence_number: u64,
+    /// How long its lease still ran at that moment, in milliseconds; -1 if it is not known.
+    pub remaining_ms: i64,
+}
+
+impl From<&Holder> for syncguard_holder {
+    fn from(holder: &Holder) -> Self {
+        let fence = holder.fence.map(|fence| fence.to_string());
+        Self {
+            lock_id_hash: c_array(holder.lock_id_hash.as_deref().unwrap_or_default()),
+            fence: c_array(fence.as_deref().unwrap_or_default()),
+            fence_number: holder.fence.map_or(0, |fence| fence.get()),
+            remaining_ms: holder.remaining.map_or(-1, whole_millis),
+        }
+    }
+}
+
+impl syncguard_holder {
+    /// A holder of which nothing is known.
+    pub(crate) fn unknown() -> Self {
+        Self::from(&Holder::new(None, None, None))
+    }
+}
+
+/// Whole milliseconds, rounded down.
+pub(crate) fn whole_millis(time: Duration) -> i64 {
+    i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
 }
 
 /// Why a lock was lost. The numbers never change; later versions may add some, so a `switch` needs a `default`.
@@ -81,6 +125,10 @@ impl ErrorBody {
             key_hash: error.key_hash().map(c_string),
             attempts: error.attempts(),
             loss: error.loss_reason().into(),
+            may_have_applied: error.may_have_applied(),
+            waited: error.waited(),
+            holder: error.holder().map(Into::into),
+            holder_text: error.holder_text().map(c_string),
         }
     }
 
@@ -92,6 +140,11 @@ impl ErrorBody {
             key_hash: None,
             attempts: 0,
             loss: SYNCGUARD_LOSS_NONE,
+            // Where it panicked is not known.
+            may_have_applied: true,
+            waited: None,
+            holder: None,
+            holder_text: None,
         }
     }
 
@@ -149,6 +202,64 @@ pub unsafe extern "C" fn syncguard_error_loss_reason(
 ) -> syncguard_loss_reason {
     quietly(SYNCGUARD_LOSS_NONE, |call| {
         call.handle(err).map_or(SYNCGUARD_LOSS_NONE, |e| e.loss)
+    })
+}
+
+/// Whether the operation may have taken effect although it failed: a timeout, a reset, a cancel in flight.
+/// After `syncguard_lock`, `syncguard_try_lock` and the waiters there is nothing to do: the library takes back in the background what
+/// an attempt may have left. After `syncguard_acquire` release the `lock_id` that it wrote; repeat a release or an extend.
+///
+/// @return false if nothing was applied for certain, and for NULL.
+/// Threads: any. No I/O.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syncguard_error_may_have_applied(err: *const syncguard_error) -> bool {
+    quietly(false, |call| {
+        call.handle(err).is_ok_and(|e| e.may_have_applied)
+    })
+}
+
+/// How long `syncguard_lock`, or a waiter, waited before it gave up, in whole milliseconds, rounded down.
+///
+/// @return milliseconds; -1 where that does not apply, and for NULL.
+/// Threads: any. No I/O.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syncguard_error_waited_ms(err: *const syncguard_error) -> i64 {
+    quietly(-1, |call| {
+        call.handle(err)
+            .map_or(-1, |e| e.waited.map_or(-1, whole_millis))
+    })
+}
+
+/// The holder of the key at the last attempt, of an error of the status ACQUISITION_TIMEOUT, where the store told it.
+///
+/// @param out  gets what is known of the holder; of no holder if the answer is false. NULL is fine.
+/// @return whether anything is known of it; false for NULL as the error.
+/// Threads: any. No I/O.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syncguard_error_holder(
+    err: *const syncguard_error,
+    out: *mut syncguard_holder,
+) -> bool {
+    quietly(false, |call| {
+        let holder = call.handle(err).ok().and_then(|e| e.holder);
+        if let Ok(out) = call.out("out", out) {
+            out.set(holder.unwrap_or_else(syncguard_holder::unknown));
+        }
+        holder.is_some()
+    })
+}
+
+/// What the holder of the key said of itself at the last attempt, of an error of the status ACQUISITION_TIMEOUT, where the store told it.
+/// Raw data for people: any program that can write to the store can write any text.
+///
+/// @return a text that belongs to the error and lives as long as it; NULL where nothing is known, and for NULL.
+/// Threads: any. No I/O.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syncguard_error_holder_text(err: *const syncguard_error) -> *const c_char {
+    quietly(null(), |call| {
+        call.handle(err).map_or(null(), |e| {
+            e.holder_text.as_ref().map_or(null(), |text| text.as_ptr())
+        })
     })
 }
 

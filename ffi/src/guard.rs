@@ -4,14 +4,15 @@ use std::ffi::{CString, c_char, c_int};
 use std::os::fd::AsRawFd;
 use std::ptr::null;
 use std::sync::Arc;
+use std::time::Duration;
 
-use rust_syncguard::{Guard, LockError};
+use rust_syncguard::{ErrorCode, Guard, LockError, Turn, WaitEnd};
 
 use crate::boundary::{ExportedCall, Opaque, UserData, boundary, c_string, give, quietly};
 use crate::cancel::{bounds, syncguard_cancel};
 use crate::client::syncguard_client;
 use crate::error::syncguard_loss_reason::SYNCGUARD_LOSS_NONE;
-use crate::error::{syncguard_error, syncguard_loss_reason};
+use crate::error::{syncguard_error, syncguard_loss_reason, whole_millis};
 use crate::options::{AdoptedOptions, millis, syncguard_lock_options};
 use crate::status::{ABSENT, LOCKED, OK, syncguard_status};
 
@@ -119,6 +120,45 @@ pub unsafe extern "C" fn syncguard_try_lock(
     })
 }
 
+/// Takes the lock of a key if it is free: one attempt, whatever the options say of waiting. As `syncguard_try_lock`, but a key that
+/// another holder has is an error, which says what is known of that holder.
+///
+/// @param key      as for `syncguard_lock`.
+/// @param key_len  its length in bytes, or `SYNCGUARD_NUL`.
+/// @param options  NULL for all defaults.
+/// @param out      gets the guard, which belongs to the caller and is freed with `syncguard_guard_free`; NULL unless OK.
+/// @param err      NULL, or gets an error below zero.
+/// @return OK, it is held; ACQUISITION_TIMEOUT, another holder has it, see `syncguard_error_holder`; else below zero as for
+/// `syncguard_lock`. The options' `user_data` as there.
+/// Threads: any. Blocks up to the operation timeout.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syncguard_lock_once(
+    client: *mut syncguard_client,
+    key: *const c_char,
+    key_len: usize,
+    options: *const syncguard_lock_options,
+    out: *mut *mut syncguard_guard,
+    err: *mut *mut syncguard_error,
+) -> syncguard_status {
+    boundary(err, |call| {
+        let out = call.handle_out(out);
+        let adopted = AdoptedOptions::lock(call, options);
+        let (out, body) = (out?, call.handle(client)?);
+        let key = call.text("key", key, key_len)?;
+        let (options, user) = adopted.options(call)?;
+        let options = options.acquire_timeout(Duration::ZERO);
+        // Not `lock_with`: that speaks of the calling thread, which bindings share between callers.
+        match body.client.lock_or_wait(key, &options, || {})? {
+            Turn::Held(guard) => out.set(give(GuardBody::new(guard, user))),
+            _ => {
+                let why = "an attempt that does not wait has joined the line";
+                return Err(LockError::new(ErrorCode::Internal, why));
+            }
+        }
+        Ok(OK)
+    })
+}
+
 /// The key, normalised.
 ///
 /// @return a text that belongs to the guard and lives until it is freed; NULL for NULL.
@@ -175,9 +215,8 @@ pub unsafe extern "C" fn syncguard_guard_expires_at_ms(guard: *const syncguard_g
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn syncguard_guard_remaining_ms(guard: *const syncguard_guard) -> i64 {
     quietly(0, |call| {
-        call.handle(guard).map_or(0, |held| {
-            i64::try_from(held.guard.remaining().as_millis()).unwrap_or(i64::MAX)
-        })
+        call.handle(guard)
+            .map_or(0, |held| whole_millis(held.guard.remaining()))
     })
 }
 
@@ -240,6 +279,62 @@ pub unsafe extern "C" fn syncguard_guard_wait_lost(
     })
 }
 
+/// What ended `syncguard_guard_wait_end`. The numbers never change; later versions may add some, so a `switch` needs a `default`.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[allow(clippy::upper_case_acronyms)]
+pub enum syncguard_wait_end {
+    /// The token that was given is none, or this version of the library does not name what ended the wait.
+    SYNCGUARD_WAIT_END_OTHER = 0,
+    /// The lock is lost: stop working. `syncguard_guard_loss_reason` says why.
+    SYNCGUARD_WAIT_END_LOST = 1,
+    /// The guard is released or freed, or its release has begun.
+    SYNCGUARD_WAIT_END_RELEASED = 2,
+    /// The token was triggered. The lock is held.
+    SYNCGUARD_WAIT_END_CANCELLED = 3,
+    /// The time is over, or that of the token. The lock is held.
+    SYNCGUARD_WAIT_END_TIME_OVER = 4,
+}
+
+use syncguard_wait_end::*;
+
+/// Waits until the lock is lost or released, a token is triggered, or the time is over, whichever comes first: for a thread that watches
+/// the work under a lock.
+///
+/// @param timeout_ms  how long at the most, or `SYNCGUARD_FOREVER`; 0 and any other negative value only look.
+/// @param cancel      NULL, or ends the wait. The token's own time limit ends it too.
+/// @return what ended the wait. Of several, a loss is answered first and a release next. LOST at once for NULL and in a forked child;
+/// OTHER at once for a token that is none.
+/// Threads: any, also several at once.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syncguard_guard_wait_end(
+    guard: *const syncguard_guard,
+    timeout_ms: i64,
+    cancel: *mut syncguard_cancel,
+) -> syncguard_wait_end {
+    quietly(SYNCGUARD_WAIT_END_LOST, |call| {
+        let Ok(held) = call.handle(guard) else {
+            return SYNCGUARD_WAIT_END_LOST;
+        };
+        let Ok(bounds) = bounds(call, cancel) else {
+            return SYNCGUARD_WAIT_END_OTHER;
+        };
+        let wait = match timeout_ms {
+            -1 => bounds.call(),
+            ms => bounds
+                .call()
+                .within(millis("timeout_ms", ms).unwrap_or_default()),
+        };
+        match held.guard.wait_lost_with(&wait) {
+            WaitEnd::Lost(_) => SYNCGUARD_WAIT_END_LOST,
+            WaitEnd::Released => SYNCGUARD_WAIT_END_RELEASED,
+            WaitEnd::Cancelled => SYNCGUARD_WAIT_END_CANCELLED,
+            WaitEnd::TimeOver => SYNCGUARD_WAIT_END_TIME_OVER,
+            _ => SYNCGUARD_WAIT_END_OTHER,
+        }
+    })
+}
+
 /// Sets the lease to `ttl_ms` from now, and renews with that from now on. Less than what remains shortens it.
 ///
 /// @param ttl_ms  at least 1, at most ten years.
@@ -283,6 +378,17 @@ pub unsafe extern "C" fn syncguard_guard_release(
         let (held, bounds) = (call.handle(guard)?, bounds(call, cancel)?);
         let outcome = held.guard.release_with(&bounds.call())?;
         Ok(if outcome.is_released() { OK } else { ABSENT })
+    })
+}
+
+/// How long the call that took the lock went on until the store granted it, in whole milliseconds, rounded down: the time in line,
+/// the sleeps and the attempts. 0 for NULL.
+/// Threads: any. No I/O.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syncguard_guard_waited_ms(guard: *const syncguard_guard) -> i64 {
+    quietly(0, |call| {
+        call.handle(guard)
+            .map_or(0, |held| whole_millis(held.guard.waited()))
     })
 }
 

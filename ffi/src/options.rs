@@ -1,16 +1,18 @@
 //! The two option structs, and their conversion to the options of the Rust API, which has the defaults. Uses `boundary` and `cancel`.
 
-use std::ffi::{c_char, c_void};
+use std::ffi::{c_char, c_int, c_void};
 use std::mem::offset_of;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rust_syncguard::{Backoff, ClientOptions, IncludeRaw, Jitter, LockError, LockOptions};
+use rust_syncguard::{
+    Backoff, ClientOptions, FenceSource, IncludeRaw, Jitter, LockError, LockOptions,
+};
 
 use crate::boundary::{ExportedCall, SizeFirst, UserData, invalid};
 use crate::cancel::{bounds, syncguard_cancel};
 use crate::error::syncguard_error;
-use crate::telemetry::syncguard_event;
+use crate::telemetry::{syncguard_event, syncguard_lost_lock};
 
 /// A value of `backoff`: the library's default, which is exponential.
 pub const SYNCGUARD_BACKOFF_DEFAULT: i32 = 0;
@@ -27,6 +29,15 @@ pub const SYNCGUARD_JITTER_EQUAL: i32 = 1;
 pub const SYNCGUARD_JITTER_FULL: i32 = 2;
 /// A value of `jitter`: the delay is as computed.
 pub const SYNCGUARD_JITTER_NONE: i32 = 3;
+
+/// A value of `fences`: the library's default, which counts, unless the URL says `fences=clock`.
+pub const SYNCGUARD_FENCES_DEFAULT: i32 = 0;
+/// A value of `fences`: the stored counter of the key, plus one.
+pub const SYNCGUARD_FENCES_COUNTER: i32 = 1;
+/// A value of `fences`: the larger of the counter plus one and the store's time in Unix milliseconds, so that fences grow also after a
+/// store has lost acknowledged writes, if every client of the key has this set, no lost fence was at or ahead of the clock of the server
+/// that goes on, and the old server grants nothing once the new one has begun.
+pub const SYNCGUARD_FENCES_CLOCK: i32 = 2;
 
 /// `SYNCGUARD_FOREVER`.
 const FOREVER: i64 = -1;
@@ -75,8 +86,9 @@ pub struct syncguard_client_options {
             source: *const c_char,
         ),
     >,
-    /// Called for every operation, one after the other on one thread. A slow one delays no operation; what it cannot keep up
-    /// with is dropped. Default: none, at no cost.
+    /// Called for every operation, every wait that has ended and every loss of a guard, one after the other on one thread. A slow one
+    /// delays no operation; what it cannot keep up with is dropped, and `syncguard_client_events_dropped` counts it. Default: none, at
+    /// no cost.
     pub on_event:
         Option<unsafe extern "C" fn(user_data: *mut c_void, event: *const syncguard_event)>,
     /// Called with what an operator should know. The text is borrowed for the call. Default: to stderr.
@@ -85,6 +97,39 @@ pub struct syncguard_client_options {
     pub user_data: *mut c_void,
     /// Called exactly once, on any thread, when no callback can come any more; also when opening fails. May be NULL.
     pub user_data_free: Option<unsafe extern "C" fn(user_data: *mut c_void)>,
+    /// Called with `user_data` when a guard of the client is lost: at most once per guard, and not once its release has begun, as the
+    /// guard's own `on_lost`. The two do not wait for each other. It may come before `syncguard_lock` has returned. Default: none.
+    pub on_lost:
+        Option<unsafe extern "C" fn(user_data: *mut c_void, lost: *const syncguard_lost_lock)>,
+    /// Where fences come from: one of the `SYNCGUARD_FENCES_` numbers. `fences=` in the URL wins over it.
+    pub fences: i32,
+    /// TLS: a PEM file with the certificate that the client shows the server, and those of the authorities that the server may not know.
+    /// Read before every connection, so that it may be replaced. Default: none. `sslcert` in a Postgres URL wins over it.
+    pub tls_client_cert_file: *const c_char,
+    /// TLS: a PEM file with the key of that certificate, without a passphrase; it may be the same file. One that other users may read is
+    /// refused: 0600 or stricter, or 0640 or stricter if it is root's. Set both files, or none.
+    pub tls_client_key_file: *const c_char,
+    /// Asked with `user_data` for the password before every connection is made, for one that changes; then the URL has none. It writes a
+    /// text of UTF-8 that ends with a NUL to `out`, which has `size` bytes (65536), and returns 0; any other answer is a failure, and the
+    /// call answers SERVICE_UNAVAILABLE. It runs on a thread of the library, one call at a time for a client; connections that are to be
+    /// made meanwhile wait for the same answer. One that hangs costs each call its own time and is not called again before it has
+    /// returned. The buffer is wiped, and the password is shown nowhere. Default: none.
+    pub password: Option<
+        unsafe extern "C" fn(user_data: *mut c_void, out: *mut c_char, size: usize) -> c_int,
+    >,
+    /// Makes every connection in place of the library: through a tunnel or a proxy, or with a socket that a supervisor gives. It is given
+    /// the host as the URL or a server names it (the path of a unix socket with port 0) and how long the call that wants it may still
+    /// take, and returns the descriptor of a connected stream socket, which is the library's from then on, or minus an `errno`. The
+    /// library logs in over it, with TLS if the URL asks for that. It runs on threads of the library, also several at once. One that
+    /// hangs costs the call its own time; until it has returned no other one is begun to the same server. Default: none.
+    pub connector: Option<
+        unsafe extern "C" fn(
+            user_data: *mut c_void,
+            host: *const c_char,
+            port: u16,
+            timeout_ms: i64,
+        ) -> c_int,
+    >,
 }
 
 // SAFETY: `repr(C)`, the size comes first, and zeroes are NULL, none and 0.
@@ -106,6 +151,12 @@ unsafe impl SizeFirst for syncguard_client_options {
         offset_of!(Self, on_warning),
         offset_of!(Self, user_data),
         offset_of!(Self, user_data_free),
+        offset_of!(Self, on_lost),
+        offset_of!(Self, fences),
+        offset_of!(Self, tls_client_cert_file),
+        offset_of!(Self, tls_client_key_file),
+        offset_of!(Self, password),
+        offset_of!(Self, connector),
     ];
 }
 
@@ -153,6 +204,11 @@ pub struct syncguard_lock_options {
     /// Called exactly once, on any thread, when no callback can come any more: soon after the guard was freed, or if there is no
     /// guard, whatever the status, before the call returns. May be NULL.
     pub user_data_free: Option<unsafe extern "C" fn(user_data: *mut c_void)>,
+    /// What is stored beside the lock of its holder, for people that look at it: at most 200 bytes of printable UTF-8. Default
+    /// `host/pid/program`; an empty text stores nothing. It is copied. It is raw data, and proves nothing.
+    pub holder: *const c_char,
+    /// How long the release done by `syncguard_guard_free` may take. Default: the client's.
+    pub dispose_timeout_ms: u32,
 }
 
 // SAFETY: `repr(C)`, the size comes first, and zeroes are NULL, none and 0.
@@ -171,6 +227,8 @@ unsafe impl SizeFirst for syncguard_lock_options {
         offset_of!(Self, on_release_error),
         offset_of!(Self, user_data),
         offset_of!(Self, user_data_free),
+        offset_of!(Self, holder),
+        offset_of!(Self, dispose_timeout_ms),
     ];
 }
 
@@ -218,6 +276,18 @@ impl AdoptedOptions<syncguard_client_options> {
         if let Some(path) = call.path(raw.tls_ca_file) {
             options = options.tls_ca_file(path);
         }
+        match (
+            call.path(raw.tls_client_cert_file),
+            call.path(raw.tls_client_key_file),
+        ) {
+            (Some(certificate), Some(key)) => options = options.tls_client_cert(certificate, key),
+            (None, None) => {}
+            _ => {
+                return Err(invalid(
+                    "of tls_client_cert_file and tls_client_key_file only one is set",
+                ));
+            }
+        }
         if raw.pool_size != 0 {
             options = options.pool_size(raw.pool_size as usize);
         }
@@ -238,6 +308,12 @@ impl AdoptedOptions<syncguard_client_options> {
             } else {
                 IncludeRaw::Never
             });
+        options = options.fences(match raw.fences {
+            SYNCGUARD_FENCES_DEFAULT => FenceSource::default(),
+            SYNCGUARD_FENCES_COUNTER => FenceSource::Counter,
+            SYNCGUARD_FENCES_CLOCK => FenceSource::Clock,
+            _ => return Err(invalid("fences is none of SYNCGUARD_FENCES_*")),
+        });
         if let Some(hook) = raw.on_release_error {
             options = options.on_release_error(user.release_error(hook));
         }
@@ -246,6 +322,15 @@ impl AdoptedOptions<syncguard_client_options> {
         }
         if let Some(hook) = raw.on_warning {
             options = options.on_warning(user.warning(hook));
+        }
+        if let Some(hook) = raw.on_lost {
+            options = options.on_lost(user.client_lost(hook));
+        }
+        if let Some(provider) = raw.password {
+            options = options.password(user.password(provider));
+        }
+        if let Some(connect) = raw.connector {
+            options = options.connector(user.connector(connect));
         }
         Ok((options, user))
     }
@@ -273,6 +358,9 @@ impl AdoptedOptions<syncguard_lock_options> {
         } = self;
         readable?;
         let mut options = plain_lock_options(&raw)?;
+        if let Some(holder) = call.option("holder", raw.holder)? {
+            options = options.holder(holder);
+        }
         options = bounds(call, raw.cancel)?.set_on(options);
         if let Some(callback) = raw.on_lost {
             options = options.on_lost(user.lost(callback));
@@ -316,6 +404,9 @@ pub(crate) fn plain_lock_options(raw: &syncguard_lock_options) -> Result<LockOpt
     }
     if raw.retry_delay_ms != 0 {
         options = options.retry_delay(Duration::from_millis(raw.retry_delay_ms.into()));
+    }
+    if raw.dispose_timeout_ms != 0 {
+        options = options.dispose_timeout(Duration::from_millis(raw.dispose_timeout_ms.into()));
     }
     options = options.backoff(match raw.backoff {
         SYNCGUARD_BACKOFF_DEFAULT => Backoff::default(),

@@ -18,6 +18,8 @@ pub enum syncguard_status {
     SYNCGUARD_STATUS_LOCKED = 1,
     /// There is no such live lock: released, expired, or never there. An answer, not trouble.
     SYNCGUARD_STATUS_ABSENT = 2,
+    /// The gate of a resource has seen a newer holder: nothing was changed. An answer, not trouble; stop.
+    SYNCGUARD_STATUS_REFUSED = 3,
     /// The store cannot be reached or cannot serve now. Trying again later may help.
     SYNCGUARD_STATUS_SERVICE_UNAVAILABLE = -1,
     /// The store refused the credentials, or they lack a right.
@@ -47,6 +49,7 @@ use syncguard_status::*;
 pub(crate) const OK: syncguard_status = SYNCGUARD_STATUS_OK;
 pub(crate) const LOCKED: syncguard_status = SYNCGUARD_STATUS_LOCKED;
 pub(crate) const ABSENT: syncguard_status = SYNCGUARD_STATUS_ABSENT;
+pub(crate) const REFUSED: syncguard_status = SYNCGUARD_STATUS_REFUSED;
 pub(crate) const PANIC: syncguard_status = SYNCGUARD_STATUS_PANIC;
 pub(crate) const INVALID_ARGUMENT: syncguard_status = SYNCGUARD_STATUS_INVALID_ARGUMENT;
 
@@ -78,6 +81,7 @@ pub unsafe extern "C" fn syncguard_status_str(status: i32) -> *const c_char {
             0 => c"ok",
             1 => c"locked",
             2 => c"absent",
+            3 => c"refused",
             -1 => c"service unavailable",
             -2 => c"authentication failed",
             -3 => c"invalid argument",

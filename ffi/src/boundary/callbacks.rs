@@ -1,17 +1,21 @@
 //! Calls the user's C functions with the user's data, and runs the data's finalizer once. Uses `handle`, and the types of `error` and
 //! `telemetry` that callbacks are given.
 
-use std::ffi::{CString, c_char, c_void};
+use std::error::Error;
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::io;
+use std::os::fd::{BorrowedFd, FromRawFd as _, OwnedFd};
 use std::sync::Arc;
 
-use rust_syncguard::{FailedRelease, LockError, LockEvent};
+use rust_syncguard::{ConnectRequest, FailedRelease, LockError, LockEvent, LostLock};
 
-use super::c_string;
 use super::handle::lend;
+use super::{c_string, invalid};
 use crate::error::{ErrorBody, syncguard_error};
-use crate::telemetry::{EventTexts, syncguard_event};
+use crate::telemetry::{EventTexts, LostTexts, syncguard_event, syncguard_lost_lock};
 
 type OnLost = unsafe extern "C" fn(*mut c_void, *const syncguard_error);
+type OnClientLost = unsafe extern "C" fn(*mut c_void, *const syncguard_lost_lock);
 type OnReleaseError = unsafe extern "C" fn(
     *mut c_void,
     *const syncguard_error,
@@ -21,8 +25,13 @@ type OnReleaseError = unsafe extern "C" fn(
 );
 type OnEvent = unsafe extern "C" fn(*mut c_void, *const syncguard_event);
 type OnWarning = unsafe extern "C" fn(*mut c_void, *const c_char);
+type Password = unsafe extern "C" fn(*mut c_void, *mut c_char, usize) -> c_int;
+type Connector = unsafe extern "C" fn(*mut c_void, *const c_char, u16, i64) -> c_int;
 type Wake = unsafe extern "C" fn(*mut c_void);
 type UserDataFree = unsafe extern "C" fn(*mut c_void);
+
+/// How long a password may be, its NUL included.
+const PASSWORD_SIZE: usize = 65_536;
 
 /// The user's data, shared by everything that may still call a function with it. The last owner runs the finalizer.
 pub(crate) struct UserData {
@@ -46,6 +55,17 @@ impl UserData {
         move |why| {
             // SAFETY: a function of this type, as its struct says; the data lives, because `user` does.
             lend(ErrorBody::new(why), |why| unsafe { call(user.data, why) });
+        }
+    }
+
+    pub(crate) fn client_lost(self: &Arc<Self>, call: OnClientLost) -> impl Fn(&LostLock) + use<> {
+        let user = Arc::clone(self);
+        move |lost| {
+            let texts = LostTexts::new(lost);
+            lend(ErrorBody::new(&lost.error), |why| {
+                // SAFETY: as in `lost`; the struct borrows from `texts` and from the error, which live to the end of the call.
+                unsafe { call(user.data, &texts.lost(lost, why)) };
+            });
         }
     }
 
@@ -86,6 +106,53 @@ impl UserData {
         let user = Arc::clone(self);
         // SAFETY: as in `lost`.
         move || unsafe { call(user.data) }
+    }
+
+    pub(crate) fn password(
+        self: &Arc<Self>,
+        ask: Password,
+    ) -> impl Fn() -> Result<String, Box<dyn Error + Send + Sync>> + use<> {
+        let user = Arc::clone(self);
+        move || {
+            let mut buffer = vec![0u8; PASSWORD_SIZE];
+            // SAFETY: as in `lost`; the buffer has the size that is said.
+            let status = unsafe { ask(user.data, buffer.as_mut_ptr().cast(), PASSWORD_SIZE) };
+            let answer = match CStr::from_bytes_until_nul(&buffer) {
+                _ if status != 0 => Err("the callback gave no password".into()),
+                Ok(text) => text.to_str().map(str::to_owned).map_err(|_| {
+                    invalid("the password provider gave a password that is not valid UTF-8").into()
+                }),
+                Err(_) => Err(invalid(
+                    "the password provider gave a password without a NUL at its end",
+                )
+                .into()),
+            };
+            buffer.fill(0);
+            std::hint::black_box(&mut buffer);
+            answer
+        }
+    }
+
+    pub(crate) fn connector(
+        self: &Arc<Self>,
+        connect: Connector,
+    ) -> impl Fn(&ConnectRequest<'_>) -> io::Result<OwnedFd> + use<> {
+        let user = Arc::clone(self);
+        move |to| {
+            let host = c_string(to.host());
+            let left = i64::try_from(to.remaining().as_millis()).unwrap_or(i64::MAX);
+            // SAFETY: as in `lost`; the text lives to the end of the call.
+            let fd = unsafe { connect(user.data, host.as_ptr(), to.port(), left) };
+            if fd < 0 {
+                return Err(io::Error::from_raw_os_error(fd.saturating_neg()));
+            }
+            // A number that is no open descriptor must not be owned: a copy shows whether it is one.
+            // SAFETY: the callback has just given it, and it is used for this call only.
+            let copy = unsafe { BorrowedFd::borrow_raw(fd) }.try_clone_to_owned()?;
+            // SAFETY: it is open, and the callback gave it away.
+            drop(unsafe { OwnedFd::from_raw_fd(fd) });
+            Ok(copy)
+        }
     }
 
     pub(crate) fn warning(self: &Arc<Self>, call: OnWarning) -> impl Fn(&str) + use<> {

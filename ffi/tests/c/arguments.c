@@ -9,12 +9,6 @@ static const char *ID = "AAAAAAAAAAAAAAAAAAAAAA";
 static void null_for_every_pointer(void) {
   syncguard_guard *g = lock(C, "null"), *out = (syncguard_guard *)&out;
   syncguard_client *c = (syncguard_client *)&c;
-  syncguard_acquired a;
-  syncguard_lock_info info;
-  syncguard_lock_info_raw raw;
-  char hash[25];
-  bool yes;
-  int64_t at;
   uint64_t n;
 
   EXPECT(IA, syncguard_client_open(NULL, NUL, NULL, &c, &err));
@@ -45,6 +39,29 @@ static void null_for_every_pointer(void) {
   EXPECT(IA, syncguard_guard_extend(NULL, 1000, NULL, &err));
   EXPECT(IA, syncguard_guard_release(NULL, NULL, &err));
 
+  /* err itself may be NULL. */
+  CHECK(syncguard_lock(NULL, "k", NUL, NULL, &out, NULL) == IA);
+  CHECK(syncguard_error_status(NULL) == IA && strcmp(syncguard_error_message(NULL), "no error") == 0);
+  CHECK(syncguard_error_key_hash(NULL) == NULL && syncguard_error_attempts(NULL) == 0);
+
+  /* 44: and everything that frees. */
+  syncguard_client_free(NULL);
+  syncguard_guard_free(NULL);
+  syncguard_cancel_free(NULL);
+  syncguard_error_free(NULL);
+  syncguard_cancel_trigger(NULL);
+  syncguard_guard_free(g);
+}
+
+/* 14, 43: and of the verbs and helpers. */
+static void null_for_every_pointer_of_the_verbs(void) {
+  syncguard_acquired a;
+  syncguard_lock_info info;
+  syncguard_lock_info_raw raw;
+  char hash[25];
+  bool yes;
+  int64_t at;
+
   EXPECT(IA, syncguard_acquire(NULL, "k", NUL, 1000, NULL, &a, &err));
   EXPECT(IA, syncguard_acquire(C, NULL, NUL, 1000, NULL, &a, &err));
   EXPECT(IA, syncguard_acquire(C, "k", NUL, 1000, NULL, NULL, &err));
@@ -74,19 +91,6 @@ static void null_for_every_pointer(void) {
   EXPECT(IA, syncguard_hash_key(NULL, NUL, hash, &err));
   EXPECT(IA, syncguard_hash_key("k", NUL, NULL, &err));
   EXPECT(IA, syncguard_validate_lock_id(NULL, NUL, &err));
-
-  /* err itself may be NULL. */
-  CHECK(syncguard_lock(NULL, "k", NUL, NULL, &out, NULL) == IA);
-  CHECK(syncguard_error_status(NULL) == IA && strcmp(syncguard_error_message(NULL), "no error") == 0);
-  CHECK(syncguard_error_key_hash(NULL) == NULL && syncguard_error_attempts(NULL) == 0);
-
-  /* 44: and everything that frees. */
-  syncguard_client_free(NULL);
-  syncguard_guard_free(NULL);
-  syncguard_cancel_free(NULL);
-  syncguard_error_free(NULL);
-  syncguard_cancel_trigger(NULL);
-  syncguard_guard_free(g);
 }
 
 /* 15: a length beyond any object is refused without a look at the text. */
@@ -313,6 +317,11 @@ static void options_that_cannot_be(void) {
   client.events_include_raw = -1;
   EXPECT(IA, syncguard_client_open(URL, NUL, &client, &c, &err));
   client.events_include_raw = 1;
+  client.fences = 3;
+  EXPECT(IA, syncguard_client_open(URL, NUL, &client, &c, &err));
+  client.fences = -1;
+  EXPECT(IA, syncguard_client_open(URL, NUL, &client, &c, &err));
+  client.fences = SYNCGUARD_FENCES_COUNTER;
   client.pool_size = 1;
   EXPECT(IA, syncguard_client_open(URL, NUL, &client, &c, &err));
   client.pool_size = 2;
@@ -353,10 +362,10 @@ static void sizes_of_structs(void) {
 
 /* 34, 35. */
 static void urls_that_cannot_be(void) {
-  const char *bad[] = {"", ":", "redis", "nosuch://secret:secret@h/", "secret@h:secret", "://secret", "redis://:secret@h:65536/",
-                       "redis://:secret@h:port/", "redis://u:secret@h/notanumber", "postgres://u:secret@h:99999/db",
-                       "redis://u:secret@h/?nosuch=secret", "postgres://u:secret@h/db?nosuch=secret", "sqlite:",
-                       "redis://u:sec%ret@h/", "mysql://u:secret@h/", "\xff", "sqlite:a%00b?secret"};
+  const char *bad[] = {"", ":", "redis", "nosuch://hunter2:hunter2@h/", "hunter2@h:hunter2", "://hunter2", "redis://:hunter2@h:65536/",
+                       "redis://:hunter2@h:port/", "redis://u:hunter2@h/notanumber", "postgres://u:hunter2@h:99999/db",
+                       "redis://u:hunter2@h/?nosuch=hunter2", "postgres://u:hunter2@h/db?nosuch=hunter2", "sqlite:",
+                       "redis://u:hunt%er2@h/", "mysql://u:hunter2@h/", "\xff", "sqlite:a%00b?hunter2"};
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
     syncguard_client *c = (syncguard_client *)&c;
     syncguard_error *err = NULL;
@@ -369,10 +378,10 @@ static void urls_that_cannot_be(void) {
       fprintf(stderr, "URL %s: %s\n", bad[i], syncguard_status_str(status));
     }
     CHECK(status == IA && c == NULL);
-    if (strstr(syncguard_error_message(err), "secret") != NULL) {
+    if (strstr(syncguard_error_message(err), "hunter2") != NULL) {
       fprintf(stderr, "URL %s: %s\n", bad[i], syncguard_error_message(err));
     }
-    CHECK(strstr(syncguard_error_message(err), "secret") == NULL && syncguard_error_key_hash(err) == NULL);
+    CHECK(strstr(syncguard_error_message(err), "hunter2") == NULL && syncguard_error_key_hash(err) == NULL);
     syncguard_error_free(err);
   }
   syncguard_client *c = NULL;
@@ -383,6 +392,7 @@ int main(int argc, char **argv) {
   BEGIN;
   C = open_client();
   RUN(null_for_every_pointer);
+  RUN(null_for_every_pointer_of_the_verbs);
   RUN(lengths_that_cannot_be);
   RUN(keys_that_are_no_text);
   RUN(keys_that_are_too_long);

@@ -234,7 +234,17 @@ static void data_is_finalized_on_every_path(void) {
   EXPECT(LOCKED, syncguard_try_lock(client, "held", NUL, &null_data, &g, &err));
   CHECK(read_int(&null_finalized) == 1);
 
-  /* The client's. */
+  syncguard_guard_free(held);
+  syncguard_client_free(client);
+  pause_ms(50);
+  CHECK(read_int(&s.freed) == n);
+}
+
+/* And so does the client's. */
+static void data_of_a_client_is_finalized_on_every_path(void) {
+  struct seen s = {0};
+  syncguard_guard *g = NULL;
+  int n = 0;
   syncguard_client_options copts = patient();
   syncguard_client *c = NULL;
   copts.user_data = &s;
@@ -251,9 +261,6 @@ static void data_is_finalized_on_every_path(void) {
   syncguard_guard_free(g);
   n++;
   EVENTUALLY(read_int(&s.freed) == n);
-
-  syncguard_guard_free(held);
-  syncguard_client_free(client);
   pause_ms(50);
   CHECK(read_int(&s.freed) == n);
 }
@@ -546,6 +553,7 @@ int main(int argc, char **argv) {
   RUN(a_callback_may_call_back_in);
   RUN(a_callback_may_sleep);
   RUN(data_is_finalized_on_every_path);
+  RUN(data_of_a_client_is_finalized_on_every_path);
   RUN(events);
   RUN(failed_releases_are_told);
   RUN(a_place_in_line);

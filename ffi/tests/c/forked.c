@@ -67,6 +67,9 @@ static void child_uses_all(syncguard_client *client, syncguard_guard *guard) {
   EXPECT(INTERNAL, syncguard_is_locked(client, "k", NUL, NULL, &yes, &err));
   EXPECT(INTERNAL, syncguard_lookup_by_key(client, "k", NUL, NULL, &info, &err));
   EXPECT(INTERNAL, syncguard_owns(client, id, NUL, &yes, &err));
+  EXPECT(INTERNAL, syncguard_owns_with(client, id, NUL, NULL, &yes, &err));
+  EXPECT(INTERNAL, syncguard_lock_once(client, "k", NUL, NULL, &g, &err));
+  CHECK(g == NULL && syncguard_client_supports_fencing(client) && syncguard_guard_waited_ms(guard) >= 0);
   EXPECT(INTERNAL, syncguard_client_check(client, NULL, &err));
   EXPECT(INTERNAL, syncguard_client_check_report(client, NULL, &told, &untold, &err));
   EXPECT(INTERNAL, syncguard_client_purge_expired(client, 1, NULL, &n, &err));

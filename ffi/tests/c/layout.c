@@ -6,7 +6,7 @@
 #define S(t) printf("%s %zu\n", #t, sizeof(t))
 #define F(t, f) printf("  %s %zu %zu\n", #f, offsetof(t, f), sizeof(((t *)0)->f))
 
-int main(void) {
+static void options(void) {
   S(syncguard_status);
   S(syncguard_client_options);
   F(syncguard_client_options, struct_size);
@@ -26,6 +26,12 @@ int main(void) {
   F(syncguard_client_options, on_warning);
   F(syncguard_client_options, user_data);
   F(syncguard_client_options, user_data_free);
+  F(syncguard_client_options, on_lost);
+  F(syncguard_client_options, fences);
+  F(syncguard_client_options, tls_client_cert_file);
+  F(syncguard_client_options, tls_client_key_file);
+  F(syncguard_client_options, password);
+  F(syncguard_client_options, connector);
   S(syncguard_lock_options);
   F(syncguard_lock_options, struct_size);
   F(syncguard_lock_options, ttl_ms);
@@ -41,6 +47,11 @@ int main(void) {
   F(syncguard_lock_options, on_release_error);
   F(syncguard_lock_options, user_data);
   F(syncguard_lock_options, user_data_free);
+  F(syncguard_lock_options, holder);
+  F(syncguard_lock_options, dispose_timeout_ms);
+}
+
+static void answers(void) {
   S(syncguard_acquired);
   F(syncguard_acquired, lock_id);
   F(syncguard_acquired, fence);
@@ -55,6 +66,11 @@ int main(void) {
   F(syncguard_lock_info_raw, info);
   F(syncguard_lock_info_raw, key);
   F(syncguard_lock_info_raw, lock_id);
+  S(syncguard_holder);
+  F(syncguard_holder, lock_id_hash);
+  F(syncguard_holder, fence);
+  F(syncguard_holder, fence_number);
+  F(syncguard_holder, remaining_ms);
   S(syncguard_event);
   F(syncguard_event, struct_size);
   F(syncguard_event, type);
@@ -65,5 +81,31 @@ int main(void) {
   F(syncguard_event, key);
   F(syncguard_event, lock_id);
   F(syncguard_event, duration_us);
+  F(syncguard_event, reason_number);
+  F(syncguard_event, error_status);
+  F(syncguard_event, loss_reason);
+  F(syncguard_event, attempts);
+  F(syncguard_event, backend);
+  F(syncguard_event, fence);
+  F(syncguard_event, waited_us);
+  F(syncguard_event, held_us);
+  F(syncguard_event, holder);
+  S(syncguard_lost_lock);
+  F(syncguard_lost_lock, struct_size);
+  F(syncguard_lost_lock, why);
+  F(syncguard_lost_lock, key);
+  F(syncguard_lost_lock, lock_id);
+  F(syncguard_lost_lock, fence);
+  F(syncguard_lost_lock, held_us);
+  S(syncguard_finding);
+  F(syncguard_finding, subject);
+  F(syncguard_finding, level);
+  F(syncguard_finding, text);
+  F(syncguard_finding, advice);
+}
+
+int main(void) {
+  options();
+  answers();
   return 0;
 }

@@ -189,6 +189,10 @@ static void obey(const char *word) {
     options.fence_table_name = v;
   } else if ((v = after(word, "ca"))) {
     options.tls_ca_file = v;
+  } else if ((v = after(word, "client_cert"))) {
+    options.tls_client_cert_file = v;
+  } else if ((v = after(word, "client_key"))) {
+    options.tls_client_key_file = v;
   } else if ((v = after(word, "timeout"))) {
     timeout = atol(v);
   } else if ((v = after(word, "key"))) {

@@ -1,5 +1,6 @@
 //! Tests the Go module: vetted, tested under the race detector, its example run, and its programs beside those of C and Rust.
-//! `GO_COUNT=5` runs its tests that often; `GO` is the program, if another than `go` (`make go-race`, `make go-oldest`).
+//! `GO_COUNT=5` runs its tests that often; `GO` is the program, if another than `go` (`make go-race`, `make go-oldest`);
+//! `GO_RUN=pattern` runs only the tests that the pattern finds (`make mutants`).
 
 // The servers' files know the crate by its own name.
 extern crate rust_syncguard as syncguard;
@@ -14,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use support::common::postgres::Server;
 use support::common::redis::RedisServer;
+use support::late_writer;
 use support::programs::program;
 use support::worker::{stops_when_robbed, stops_when_told};
 use support::{cgo, go_quoted, include, library, root, run, scratch, succeed};
@@ -76,10 +78,12 @@ fn race() {
     // The Postgres server runs as another user.
     std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).expect("a mode");
     let count = std::env::var("GO_COUNT").unwrap_or_else(|_| "1".to_owned());
+    let only = std::env::var("GO_RUN").unwrap_or_else(|_| ".".to_owned());
     let mut tests = go(
         "ffi/go",
-        &["test", TAG, "-race", "-count", &count, "-timeout=60m", "."],
+        &["test", TAG, "-race", "-count", &count, "-timeout=60m"],
     );
+    tests.args(["-run", &only, "."]);
     tests
         .env("SYNCGUARD_TEST_DIR", dir.path())
         .env("TMPDIR", dir.path());
@@ -150,6 +154,12 @@ fn example() {
 
     stops_when_robbed(&program, &url);
     stops_when_told(&program, &url);
+}
+
+#[test]
+fn late_writer() {
+    let dir = scratch();
+    late_writer::is_refused(&build("examples/go", "./late_writer", dir.path()));
 }
 
 /// A Go program, a C program and this one contend for one key: no overlap, and the fences grow in the order of the holds.

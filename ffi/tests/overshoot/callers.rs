@@ -126,6 +126,9 @@ impl Row {
             (Language::C, "guard_free_beside_a_call") => {
                 "C: `syncguard_guard_free` beside `syncguard_guard_extend`".to_owned()
             }
+            (Language::C, call @ ("check" | "setup_schema" | "purge_expired")) => {
+                format!("C: `syncguard_client_{call}`")
+            }
             (Language::C, call) => format!("C: `syncguard_{call}`"),
             (language, call) => format!("{language:?}: `{call}`"),
         }

@@ -6,6 +6,7 @@
 extern crate rust_syncguard as syncguard;
 
 mod callers;
+mod connections;
 mod faults;
 mod rust;
 #[path = "../support/mod.rs"]
@@ -16,6 +17,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use callers::{Row, rows};
+use connections::{Own, OwnFiles};
 use faults::{Fault, Store};
 
 /// What a call may take over its bound.
@@ -181,4 +183,41 @@ fn no_call_outlasts_its_bound_on_redis() {
 #[test]
 fn no_call_outlasts_its_bound_on_postgres() {
     bounded("Postgres", &Store::postgres());
+}
+
+/// Every call needs a connection, and there is a fault on the way to it, or what makes it hangs.
+fn own_connections(name: &str, store: &Store) {
+    let (files, faults) = (
+        OwnFiles::make(),
+        [Fault::Stopped, Fault::Silent, Fault::Trickling],
+    );
+    let mut text = format!("### {name}, connections of your own\n\n| every connection has |");
+    for fault in faults {
+        let _ = write!(text, " {} |", fault.name());
+    }
+    text.push_str("\n|---|---:|---:|---:|\n");
+    let mut worst = i64::MIN;
+    for own in Own::ALL {
+        if !own.is_for(&store.ready(Fault::Silent).url()) {
+            continue;
+        }
+        let _ = write!(text, "| {} |", own.name());
+        for fault in faults {
+            let trouble = store.ready(fault);
+            let begun = trouble.begin();
+            let cell = own.measure(&trouble.url(), &files);
+            drop(begun);
+            worst = worst.max(cell.worst_ms);
+            let _ = write!(text, " {:+} ({:+}) |", cell.worst_ms, cell.best_ms);
+        }
+        text.push('\n');
+    }
+    println!("{text}");
+    assert!(worst <= ALLOWED_MS, "a call outlasts its bound:\n{text}");
+}
+
+#[test]
+fn no_connection_of_the_users_own_outlasts_its_bound() {
+    own_connections("Redis", &Store::redis());
+    own_connections("Postgres", &Store::postgres());
 }

@@ -3,6 +3,8 @@
 // The servers' files know the crate by its own name.
 extern crate rust_syncguard as syncguard;
 
+mod connections;
+mod passwords;
 mod servers;
 mod sqlite;
 #[path = "../support/mod.rs"]

@@ -8,13 +8,16 @@ use crate::support::common::redis::RedisServer;
 use crate::support::programs::{contend, program, strict_valgrind};
 use crate::support::{run, succeed};
 
-const PROGRAMS: [&str; 6] = [
+const PROGRAMS: [&str; 9] = [
     "basics",
     "arguments",
     "callbacks",
     "threads",
     "losses",
     "forked",
+    "details",
+    "gates",
+    "lists",
 ];
 
 fn passes(name: &str, url: &str) {
@@ -35,6 +38,18 @@ fn on_postgres() {
     for name in PROGRAMS {
         passes(name, &server.url());
     }
+}
+
+/// The program stops the server and lets it go on; if it dies between the two, the server is killed all the same.
+#[test]
+fn on_redis_a_failed_call_says_whether_it_may_have_been_applied() {
+    let server = RedisServer::start(&[]);
+    succeed(
+        Command::new(program("details", "plain", &[]))
+            .args([&server.url(), "applied_perhaps"])
+            .env("SERVER_PID", server.pid().as_raw().to_string()),
+        "details",
+    );
 }
 
 #[test]
@@ -60,7 +75,7 @@ fn c_and_rust_contend_on_postgres() {
     contend(&Server::shared().url());
 }
 
-/// `SYNCGUARD_CYCLES` asks for another number: `make torture` for a million.
+/// `SYNCGUARD_CYCLES` asks for another number: `make cycles` for a million.
 #[test]
 fn cycles_on_redis_leave_nothing_behind() {
     let server = RedisServer::start(&[]);

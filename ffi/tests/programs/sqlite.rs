@@ -83,10 +83,14 @@ programs! {
     threads: plain valgrind sanitized;
     places: plain valgrind sanitized;
     losses: plain valgrind sanitized;
+    telemetry: plain valgrind sanitized;
     forked: plain valgrind_without_leaks sanitized;
     limits: plain valgrind sanitized;
     cycles: valgrind sanitized;
     ends: plain strict sanitized;
+    details: plain valgrind sanitized;
+    lists: plain valgrind sanitized;
+    gates: plain valgrind sanitized;
 }
 
 // What a debug build recognises; a release build does not look.

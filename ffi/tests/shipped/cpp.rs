@@ -61,6 +61,42 @@ fn the_header_compiles_alone() {
     }
 }
 
+/// The public members of the classes in `text` that no comment stands before, by their first line.
+fn without_words(text: &str) -> Vec<&str> {
+    let (mut found, mut public, mut before) = (Vec::new(), false, "");
+    for line in text.lines() {
+        public = match line {
+            " public:" => true,
+            " private:" | "};" => false,
+            _ => public,
+        };
+        let member = line.strip_prefix("  ").filter(|code| {
+            code.starts_with(|c: char| c.is_ascii_alphabetic() || c == ':' || c == '[')
+        });
+        let told = before.trim_start().starts_with("//") || before.starts_with("  template");
+        // What the compiler writes needs no words.
+        let written = !line.contains("= default;") && !line.contains("= delete;");
+        let call = member.filter(|code| code.contains('('));
+        if let (true, Some(code), true, false) = (public, call, written, told) {
+            found.push(code);
+        }
+        before = line;
+    }
+    found
+}
+
+/// The header is the manual of C++.
+#[test]
+fn every_member_says_what_it_does() {
+    let header = std::fs::read_to_string(include().join("syncguard.hpp")).expect("the header");
+    assert!(header.matches(" public:").count() > 4);
+    let silent = without_words(&header);
+    assert!(silent.is_empty(), "no words for:\n{}", silent.join("\n"));
+    let planted =
+        "class a {\n public:\n  /// Words.\n  int b();\n  int c();\n private:\n  int d();\n};\n";
+    assert_eq!(without_words(planted), ["int c();"]);
+}
+
 /// What must not compile: a guard that is thrown away, or copied.
 #[test]
 fn a_guard_cannot_be_ignored_or_copied() {

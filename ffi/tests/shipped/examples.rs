@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::support::late_writer;
 use crate::support::worker::{stops_when_robbed, stops_when_told};
 use crate::support::{C99, compile, root, scratch, succeed};
 
@@ -59,6 +60,14 @@ fn fenced_write() {
             "fenced_write",
             &["the second has written\nthe first comes back and is refused"],
         );
+    }
+}
+
+#[test]
+fn late_writer() {
+    for language in ["c", "cpp"] {
+        let dir = scratch();
+        late_writer::is_refused(&build(language, "late_writer", dir.path()));
     }
 }
 

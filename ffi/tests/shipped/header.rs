@@ -16,6 +16,9 @@ const SOURCES: &[&str] = &[
     "client",
     "guard",
     "verbs",
+    "listing",
+    "report",
+    "gate",
     "waiter",
     "helpers",
 ];

@@ -331,6 +331,35 @@ fn uninstalling_removes_what_was_installed_and_nothing_else() {
     assert!(!lib.join("cmake/syncguard").exists());
 }
 
+/// The command comes with its man pages and completions.
+#[test]
+fn the_command_is_installed_with_its_pages() {
+    let tree = tree();
+    let version = succeed(
+        Command::new(tree.join("bin/syncguard")).arg("--version"),
+        "syncguard --version",
+    );
+    let said = String::from_utf8_lossy(&version.stdout).into_owned();
+    assert_eq!(said, format!("syncguard {}\n", env!("CARGO_PKG_VERSION")));
+    let share = tree.join("share");
+    for (file, text) in [
+        ("man/man1/syncguard.1", "Exit codes"),
+        ("man/man1/syncguard-run.1", "grace"),
+        (
+            "bash-completion/completions/syncguard",
+            "conflict-exit-code",
+        ),
+        ("zsh/site-functions/_syncguard", "conflict-exit-code"),
+        (
+            "fish/vendor_completions.d/syncguard.fish",
+            "conflict-exit-code",
+        ),
+    ] {
+        let found = fs::read_to_string(share.join(file)).expect(file);
+        assert!(found.contains(text), "{file}");
+    }
+}
+
 /// Not only the library but all of the program: no shared object is left that it needs.
 #[test]
 fn a_wholly_static_program_links_and_runs() {

@@ -3,6 +3,7 @@
 // The servers' files know the crate by its own name.
 extern crate rust_syncguard as syncguard;
 
+mod connections_page;
 mod cpp;
 mod examples;
 mod header;
@@ -12,3 +13,4 @@ mod rows;
 #[path = "../support/mod.rs"]
 mod support;
 mod symbols;
+mod telemetry_page;

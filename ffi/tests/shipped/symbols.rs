@@ -41,6 +41,20 @@ fn every_declared_function_is_exported() {
     }
 }
 
+/// The C tests are what shows that a function does as its text says.
+#[test]
+fn every_function_is_called_by_a_test() {
+    let programs = fs::read_dir(root().join("ffi/tests/c")).expect("the programs");
+    let texts: Vec<String> = programs
+        .map(|entry| fs::read_to_string(entry.expect("an entry").path()).expect("a text"))
+        .collect();
+    for name in exported().lines() {
+        let call = format!("{name}(");
+        let called = texts.iter().any(|text| text.contains(&call));
+        assert!(called, "no C test calls {name}");
+    }
+}
+
 /// On 64-bit machines, which is what the committed numbers are of.
 #[test]
 #[cfg(target_pointer_width = "64")]

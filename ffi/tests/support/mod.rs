@@ -4,6 +4,7 @@
 
 #[path = "../../../tests/support/common/mod.rs"]
 pub mod common;
+pub mod late_writer;
 pub mod programs;
 pub mod worker;
 
@@ -127,7 +128,7 @@ pub fn succeed(command: &mut Command, what: &str) -> Output {
     output
 }
 
-/// Runs a command to its end, or to the limit, when it is killed and the test fails.
+/// Runs a command to its end, or to the limit, when it is killed and the test fails. A password in its output fails the test too.
 pub fn run(command: &mut Command, limit: Duration) -> Output {
     command
         .stdin(Stdio::null())
@@ -153,11 +154,18 @@ pub fn run(command: &mut Command, limit: Duration) -> Output {
             None => std::thread::sleep(Duration::from_millis(5)),
         }
     };
-    Output {
+    let output = Output {
         status,
         stdout: out.to_end(command, end),
         stderr: err.to_end(command, end),
-    }
+    };
+    // The message must not hold it either: the output of the tests is searched too.
+    assert!(
+        !common::passwords::told(&output.stdout) && !common::passwords::told(&output.stderr),
+        "{:?} told a password",
+        command.get_program()
+    );
+    output
 }
 
 /// What a thread reads from a pipe. The pipe may outlive the child: a grandchild has it too.

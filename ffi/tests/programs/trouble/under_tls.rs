@@ -73,6 +73,61 @@ fn row_66_certificates_that_do_not_fit() {
     probe(&url_of(&server), &[&absent, "open=ok", &check, &writes]);
 }
 
+/// A server that asks for a certificate, given one that it knows, none, one of others, and a key that others may read.
+#[test]
+fn row_68_client_certificates() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let (dir, other) = (scratch(), scratch());
+    succeed(
+        Command::new("sh")
+            .current_dir(other.path())
+            .args(["-c", SIGN, "DNS:client.test"]),
+        "openssl",
+    );
+    let sign = Command::new("sh")
+        .current_dir(dir.path())
+        .args(["-c", SIGN, "IP:127.0.0.1"])
+        .output();
+    assert!(sign.expect("openssl").status.success());
+    let read = |file: &str| std::fs::read_to_string(dir.path().join(file)).expect("a file");
+    let roots = dir.path().join("ca.pem").display().to_string();
+    let server = RedisServer::start_tls(
+        &read("cert.pem"),
+        &read("key.pem"),
+        &["--tls-auth-clients", "yes", "--tls-ca-cert-file", &roots],
+    );
+    let (url, ca) = (url_of(&server), word("ca", &roots));
+    let pair = |dir: &Path| {
+        let file = |name: &str| dir.join(name).display().to_string();
+        let mode = std::fs::Permissions::from_mode(0o600);
+        std::fs::set_permissions(dir.join("key.pem"), mode).expect("a mode");
+        let (cert, key) = (file("cert.pem"), file("key.pem"));
+        [word("client_cert", &cert), word("client_key", &key)]
+    };
+    let (good, strange) = (pair(dir.path()), pair(other.path()));
+    probe(
+        &url,
+        &[&ca, &good[0], &good[1], "open=ok", "check=ok", "works"],
+    );
+    let check = word("check", REFUSED);
+    probe(&url, &[&ca, "hides=hunter2", "open=ok", &check]);
+    probe(
+        &url,
+        &[
+            &ca,
+            &strange[0],
+            &strange[1],
+            "hides=hunter2",
+            "open=ok",
+            &check,
+        ],
+    );
+    let check = word("check", IA);
+    let open_to_all = std::fs::Permissions::from_mode(0o644);
+    std::fs::set_permissions(dir.path().join("key.pem"), open_to_all).expect("a mode");
+    probe(&url, &[&ca, &good[0], &good[1], "open=ok", &check]);
+}
+
 /// A server that chose TLS 1.0, and one that speaks none: nothing is said to either.
 #[test]
 fn row_66_old_tls_and_none() {

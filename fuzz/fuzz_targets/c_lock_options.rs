@@ -1,0 +1,6 @@
+//! The target `c_lock_options` for cargo-fuzz.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    syncguard_fuzz::targets::c_lock_options::run(data);
+});

@@ -1,0 +1,6 @@
+//! The target `certificates` for cargo-fuzz.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    syncguard_fuzz::targets::certificates::run(data);
+});

@@ -1,0 +1,6 @@
+//! The target `redis_routes` for cargo-fuzz.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    syncguard_fuzz::targets::redis_routes::run(data);
+});

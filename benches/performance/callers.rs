@@ -10,7 +10,7 @@ use syncguard::{
     LockId, LockOptions, Ttl,
 };
 
-use super::pgraw::{Advisory, EightTrips, Session};
+use super::pgraw::{Advisory, EightTrips, PostgresSession};
 use super::protocol::Protocol;
 use super::servers::Target;
 use super::session::Recording;
@@ -18,7 +18,7 @@ use super::sqlite;
 
 /// A caller that takes a lock and gives it back.
 pub trait Caller: Send {
-    /// Whether it was granted; false if the caller's own patience ended.
+    /// Whether it was granted; false if the caller's own time was over.
     fn acquire(&mut self) -> Result<bool, String>;
     fn release(&mut self) -> Result<(), String>;
 }
@@ -164,12 +164,13 @@ impl Contender {
                 Box::new(recording.open(&socket, number).map_err(bare)?)
             }
             ("advisory", Target::Postgres(socket, _)) => Box::new(Advisory {
-                session: Session::open(&socket)?,
+                session: PostgresSession::open(&socket)?,
                 key: key.to_owned(),
             }),
-            ("eight-trips", Target::Postgres(socket, _)) => {
-                Box::new(EightTrips::new(Session::open(&socket)?, key.to_owned())?)
-            }
+            ("eight-trips", Target::Postgres(socket, _)) => Box::new(EightTrips::new(
+                PostgresSession::open(&socket)?,
+                key.to_owned(),
+            )?),
             _ => return Err(format!("no contender {} on {}", self.kind, self.url)),
         };
         // Connections are made now and not in the first measured cycle.

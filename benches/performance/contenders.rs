@@ -10,7 +10,7 @@ use super::pin::{self, Cores, Place};
 use super::servers::Store;
 
 /// No request takes near as long; one that does not answer by then is an error.
-const PATIENCE: Duration = Duration::from_secs(180);
+const ANSWER_LIMIT: Duration = Duration::from_secs(180);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
@@ -293,7 +293,7 @@ impl Running {
 
     fn line(&mut self, wanted: &str) -> Result<String, String> {
         let name = self.entry.name;
-        match self.lines.recv_timeout(PATIENCE) {
+        match self.lines.recv_timeout(ANSWER_LIMIT) {
             Ok(line) => match line.split_once(' ').unwrap_or((&line, "")) {
                 (head, rest) if head == wanted => Ok(rest.to_owned()),
                 _ => Err(format!("{name}: {line}")),

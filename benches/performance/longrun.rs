@@ -6,7 +6,7 @@ use syncguard::{Client, ClientOptions};
 
 use super::Bench;
 use super::callers::{Caller, Verbs};
-use super::pgraw::Session;
+use super::pgraw::PostgresSession;
 use super::pin::Place;
 use super::servers::{Store, Stores};
 use super::stats::{Figure, number, ratio};
@@ -105,7 +105,7 @@ fn run(store: &Store, cycles: usize, edge: usize) -> Result<Rates, String> {
 /// A caller with tables of its own.
 fn table(store: &Store, schema: &str) -> Result<Verbs<Client>, String> {
     let text = |e: syncguard::LockError| e.to_string();
-    Session::open(&store.path)?.simple(&format!("CREATE SCHEMA {schema}"))?;
+    PostgresSession::open(&store.path)?.simple(&format!("CREATE SCHEMA {schema}"))?;
     let options = ClientOptions::new().schema(schema);
     let client = Client::open_with(&store.url, &options).map_err(text)?;
     client.setup_schema().map_err(text)?;

@@ -23,6 +23,7 @@ mod servers;
 mod session;
 mod sqlite;
 mod stats;
+mod telemetry;
 mod uncontended;
 mod untold;
 mod waiting;
@@ -165,6 +166,9 @@ fn run(bench: &mut Bench) -> Result<(), String> {
         untold::report(bench, &stores);
         beside::report(bench, &stores);
     }
+    if bench.wants("telemetry") {
+        telemetry::report(bench);
+    }
     if bench.wants("cycles") {
         uncontended::report(bench, &stores);
     }
@@ -189,8 +193,8 @@ fn run(bench: &mut Bench) -> Result<(), String> {
 
 fn head(bench: &mut Bench) {
     bench.page.heading(1, "Performance");
-    let mut text = "Written by `make bench`, which starts the servers it measures; only the section \"Where the time goes\" is written by hand. \
-                    Every figure is the median of interleaved rounds with its quartiles in brackets; ratios to the floor are medians of the \
+    let mut text = "Written by `make bench`, which starts the servers it measures; the section \"Where the time goes\" is written by hand, and \
+                    so is what stands in italics; both say when and at which commit. Every figure is the median of interleaved rounds with its quartiles in brackets; ratios to the floor are medians of the \
                     rounds' ratios. A cycle is one acquire and one release."
         .to_owned();
     if bench.plan.quick {

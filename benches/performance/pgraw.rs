@@ -9,7 +9,7 @@ use syncguard::LockId;
 use super::callers::{Caller, ids};
 use super::distance::{self, Stream};
 
-pub struct Session {
+pub struct PostgresSession {
     stream: BufReader<Box<dyn Stream>>,
     prepared: HashMap<&'static str, String>,
     out: Vec<u8>,
@@ -17,7 +17,7 @@ pub struct Session {
 
 pub type Rows = Vec<Vec<Option<String>>>;
 
-impl Session {
+impl PostgresSession {
     pub fn open(socket: &Path) -> Result<Self, String> {
         let stream = distance::connect(socket).map_err(|e| format!("Postgres: {e}"))?;
         let mut session = Self {
@@ -125,7 +125,7 @@ fn row(body: &[u8]) -> Vec<Option<String>> {
 
 /// `pg_advisory_lock` and `pg_advisory_unlock`: two trips, and the server itself queues those that wait.
 pub struct Advisory {
-    pub session: Session,
+    pub session: PostgresSession,
     pub key: String,
 }
 
@@ -149,7 +149,7 @@ impl Caller for Advisory {
 
 /// The transaction of the TypeScript library: eight trips to acquire, five to release. On the same tables as ours.
 pub struct EightTrips {
-    session: Session,
+    session: PostgresSession,
     key: String,
     fence_key: String,
     ids: Vec<LockId>,
@@ -157,7 +157,7 @@ pub struct EightTrips {
 }
 
 impl EightTrips {
-    pub fn new(session: Session, key: String) -> Result<Self, String> {
+    pub fn new(session: PostgresSession, key: String) -> Result<Self, String> {
         Ok(Self {
             session,
             fence_key: format!("fence:{key}"),

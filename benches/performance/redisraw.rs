@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use super::protocol::Protocol;
 
-pub struct Session {
+pub struct RedisSession {
     stream: UnixStream,
 }
 
-impl Session {
+impl RedisSession {
     pub fn open(socket: &Path) -> Result<Self, String> {
         let stream = UnixStream::connect(socket).map_err(|e| format!("Redis: {e}"))?;
         // No batch takes near as long.

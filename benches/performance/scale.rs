@@ -83,7 +83,7 @@ fn text(e: impl std::fmt::Display) -> String {
 fn redis(socket: &Path, counts: &[u64], count: u64) -> Result<Box<dyn Caller>, String> {
     let database = counts.iter().position(|n| *n == count).unwrap_or(0) + 1;
     let recording = Recording::make(Protocol::Redis, socket, 0, HELD_FOR)?;
-    let mut session = redisraw::Session::open(socket)?;
+    let mut session = redisraw::RedisSession::open(socket)?;
     session.call(&["SELECT", &database.to_string()])?;
     for batch in 0..count / BATCH {
         let numbers = batch * BATCH..(batch + 1) * BATCH;
@@ -100,7 +100,7 @@ fn redis(socket: &Path, counts: &[u64], count: u64) -> Result<Box<dyn Caller>, S
 /// Each count in a schema of its own.
 fn postgres(store: &Store, count: u64) -> Result<Box<dyn Caller>, String> {
     let schema = format!("scale_{count}");
-    let mut session = pgraw::Session::open(&store.path)?;
+    let mut session = pgraw::PostgresSession::open(&store.path)?;
     session.simple(&format!("CREATE SCHEMA {schema}"))?;
     let options = ClientOptions::new().schema(&schema);
     let backend = PostgresBackend::open(&store.url, &options).map_err(text)?;

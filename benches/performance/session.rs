@@ -237,7 +237,7 @@ impl Caller for Replay {
         let n = self.answer(self.recording.acquire.answers)?;
         self.recording
             .protocol
-            .check(&self.input[..n], b"*3\r\n:1\r\n")?;
+            .check(&self.input[..n], b"*4\r\n:1\r\n")?;
         Ok(true)
     }
 

@@ -86,7 +86,7 @@ fn rounds(bench: &Bench, store: &Store, protocol: Protocol) -> Result<[Vec<f64>;
 /// Loads the release script without its publish; answers the digests of ours and of that.
 fn mute_script(socket: &Path) -> Result<(String, String), String> {
     let mute = without(RELEASE, |line| line.contains("'PUBLISH'"))?;
-    let mut session = redisraw::Session::open(socket)?;
+    let mut session = redisraw::RedisSession::open(socket)?;
     let mut load = |text: &str| -> Result<String, String> {
         let reply = session.call(&["SCRIPT", "LOAD", &format!("{PRELUDE}{text}")])?;
         match reply.split("\r\n").nth(1) {
@@ -99,7 +99,7 @@ fn mute_script(socket: &Path) -> Result<(String, String), String> {
 
 /// Creates the release function without its notification, under a name as long; answers both names.
 fn mute_function(socket: &Path) -> Result<(String, String), String> {
-    let mut session = pgraw::Session::open(socket)?;
+    let mut session = pgraw::PostgresSession::open(socket)?;
     let rows = session.simple(
         "SELECT p.proname, pg_get_functiondef(p.oid) FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace \
          WHERE n.nspname = 'public' AND p.prosrc LIKE '%pg_notify(%'",

@@ -13,15 +13,15 @@ const WAITERS: usize = 100;
 pub fn report(bench: &mut Bench, stores: &Stores) -> Result<(), String> {
     bench.page.heading(2, "Waiting");
     let text = format!(
-        "A hundred callers wait for a lock that is held all the time, with no end to their patience; after {} ms the server's requests are \
+        "A hundred callers wait for a lock that is held all the time, without a time limit; after {} ms the server's requests are \
          counted in windows of {} ms. For Redis a script is one request; for Postgres a transaction is.",
         bench.plan.wait_settle.as_millis(),
         bench.plan.wait_window.as_millis()
     );
     bench.page.prose(&text);
     let store = &stores.redis;
-    let mut counter = redisraw::Session::open(&store.path)?;
-    let mut cleaner = redisraw::Session::open(&store.path)?;
+    let mut counter = redisraw::RedisSession::open(&store.path)?;
+    let mut cleaner = redisraw::RedisSession::open(&store.path)?;
     measure(
         bench,
         store,
@@ -30,8 +30,8 @@ pub fn report(bench: &mut Bench, stores: &Stores) -> Result<(), String> {
         &mut || cleaner.call(&["FLUSHALL"]).map(drop),
     );
     let store = &stores.postgres_tmpfs;
-    let mut counter = pgraw::Session::open(&store.path)?;
-    let mut cleaner = pgraw::Session::open(&store.path)?;
+    let mut counter = pgraw::PostgresSession::open(&store.path)?;
+    let mut cleaner = pgraw::PostgresSession::open(&store.path)?;
     let mut last = 0.0;
     measure(
         bench,
@@ -47,7 +47,7 @@ pub fn report(bench: &mut Bench, stores: &Stores) -> Result<(), String> {
 }
 
 /// What clients have asked for since this was called last. Commands inside of scripts are counted by the server too and are no requests.
-fn redis_requests(session: &mut redisraw::Session) -> Result<f64, String> {
+fn redis_requests(session: &mut redisraw::RedisSession) -> Result<f64, String> {
     let info = session.call(&["INFO", "commandstats"])?;
     let (mut scripts, mut all) = (0.0, 0.0);
     for line in info.lines().filter_map(|l| l.strip_prefix("cmdstat_")) {
@@ -71,7 +71,7 @@ fn redis_requests(session: &mut redisraw::Session) -> Result<f64, String> {
 }
 
 /// Since the server was started.
-fn postgres_transactions(session: &mut pgraw::Session) -> Result<f64, String> {
+fn postgres_transactions(session: &mut pgraw::PostgresSession) -> Result<f64, String> {
     let rows = session.simple(
         "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = 'postgres'",
     )?;

@@ -173,6 +173,30 @@ impl<R, X> TripState<R, X> {
         self.offered = self.put;
     }
 
+    /// Whether something of the request at `at` may have been sent: a writer has taken it.
+    fn may_be_sent(&self, at: usize) -> bool {
+        self.seats[at].begins < self.offered
+    }
+
+    /// Takes the request at `at` out of the outbox: it is never sent.
+    fn withdraw(&mut self, at: usize) {
+        let Some(place) = self.asked.iter().position(|asked| *asked == at) else {
+            return;
+        };
+        self.asked.remove(place);
+        let begins = self.seats[at].begins;
+        let next = self.asked.get(place).map(|next| self.seats[*next].begins);
+        let bytes = next.unwrap_or(self.put) - begins;
+        for later in self.asked.range(place..) {
+            self.seats[*later].begins -= bytes;
+        }
+        // The outbox is in memory: what is in it fits a `usize`.
+        let from = (begins - self.offered) as usize;
+        self.outbox.drain(from..from + bytes as usize);
+        self.put -= bytes;
+        self.vacate(at);
+    }
+
     fn vacate(&mut self, at: usize) {
         self.seats[at].replies.clear();
         self.free.push(at);
@@ -202,7 +226,7 @@ impl<R, X> TripState<R, X> {
     /// How the end of the connection looks to the caller at `at`.
     fn ending(&self, at: usize, error: &LockError) -> LockError {
         let copy = LockError::new(error.code(), error.message());
-        if self.seats[at].begins < self.offered {
+        if self.may_be_sent(at) {
             copy
         } else {
             copy.nothing_applied()
@@ -299,24 +323,31 @@ impl<R, X> Trips<R, X> {
         used
     }
 
-    /// The caller goes, answered or not; one that was not answered has its replies dropped when they come. After a time that was over the
-    /// connection takes no more requests. The last caller that leaves without an answer ends it.
-    pub(crate) fn leave(&self, ticket: Ticket, timed_out: bool) {
+    /// The caller goes, answered or not, and is told whether its request may have been sent. A request that no writer has taken is taken
+    /// back; replies to another one are dropped when they come. After a time that was over the connection takes no more requests. The
+    /// last caller that leaves while a reply is to come ends it.
+    pub(crate) fn leave(&self, ticket: Ticket, timed_out: bool) -> bool {
         let mut state = self.state.lock();
         let seat = &mut state.seats[ticket.0];
         seat.asleep = false;
         if seat.replies.len() == seat.wanted {
             // It came at the last moment.
             state.vacate(ticket.0);
-            return;
+            return true;
         }
-        seat.abandoned = true;
         state.waiting -= 1;
+        let sent = state.may_be_sent(ticket.0);
+        if sent {
+            state.seats[ticket.0].abandoned = true;
+        } else {
+            state.withdraw(ticket.0);
+        }
         if timed_out {
             self.retire_locked(&mut state);
         }
         let mut bells = Vec::new();
-        if state.waiting == 0 || (state.retired && state.only_overdue(Instant::now())) {
+        let given_up = state.waiting == 0 && !state.asked.is_empty();
+        if given_up || (state.retired && state.only_overdue(Instant::now())) {
             bells = self.end_locked(
                 &mut state,
                 LockError::unavailable("the connection was given up"),
@@ -326,6 +357,7 @@ impl<R, X> Trips<R, X> {
         let next = state.successor();
         drop(state);
         ring(bells.into_iter().chain(next));
+        sent
     }
 
     /// Takes no more requests from now on.
@@ -352,7 +384,7 @@ impl<R, X> Trips<R, X> {
         }
         let copy = LockError::new(error.code(), error.message());
         let bells = self.end_locked(&mut state, copy);
-        let sent = state.seats[ticket.0].begins < state.offered;
+        let sent = state.may_be_sent(ticket.0);
         drop(state);
         ring(bells);
         error.applied_perhaps(sent)
@@ -371,12 +403,6 @@ impl<R, X> Trips<R, X> {
         let state = self.state.lock();
         let seat = &state.seats[ticket.0];
         seat.replies.len() == seat.wanted
-    }
-
-    /// Whether something of the request may have been sent.
-    pub(crate) fn may_be_sent(&self, ticket: Ticket) -> bool {
-        let state = self.state.lock();
-        state.seats[ticket.0].begins < state.offered
     }
 
     #[cfg(all(test, loom))]
@@ -618,7 +644,7 @@ fn is_in_step<R, X>(state: &TripState<R, X>, side: &ReadSide<R, X>) -> bool {
     let mut open = 0;
     for at in &state.asked {
         let seat = &state.seats[*at];
-        if seat.begins >= state.offered {
+        if !state.may_be_sent(*at) {
             break;
         }
         open += seat.wanted - seat.replies.len();
@@ -644,117 +670,4 @@ impl<R, X> Drop for ReadTurn<'_, R, X> {
 }
 
 #[cfg(all(test, not(loom)))]
-mod tests {
-    use std::panic::{AssertUnwindSafe, catch_unwind};
-    use std::time::Duration;
-
-    use super::*;
-
-    type Wire = Trips<u8, ()>;
-
-    fn ask(trips: &Wire, byte: u8) -> Asking<'_, u8, ()> {
-        let question = Question {
-            deadline: None,
-            replies: 1,
-            only_if_idle: false,
-        };
-        trips
-            .ask(&question, |_, _| Ok(true), |outbox| outbox.push(byte))
-            .expect("it takes requests")
-    }
-
-    fn surplus() -> LockError {
-        LockError::internal("a reply without a request")
-    }
-
-    /// Reads these replies for the caller of `ticket`, and answers whether that was answered.
-    fn read(trips: &Arc<Wire>, ticket: Ticket, replies: &[u8]) -> Result<bool, LockError> {
-        let TripStep::Read(mut turn) = trips.next(ticket, &Call::new()) else {
-            panic!("no role is free");
-        };
-        turn.side().replies.extend_from_slice(replies);
-        Ok(matches!(
-            turn.deliver(ticket, surplus)?,
-            Delivered::Answered
-        ))
-    }
-
-    #[test]
-    fn a_caller_that_panics_gives_its_role_back_and_its_reply_is_dropped() {
-        let trips = Arc::new(Wire::new(Vec::new()));
-        let (panics, turn) = ask(&trips, 1);
-        let (other, none) = ask(&trips, 2);
-        assert!(none.is_none(), "two writers");
-        let unwound = catch_unwind(AssertUnwindSafe(|| {
-            let _turn = turn;
-            panic!("a hook of the test");
-        }));
-        assert!(unwound.is_err());
-        trips.leave(panics, false);
-        // The other one sends both requests: the first may have been sent in part.
-        let TripStep::Write(mut turn) = trips.next(other, &Call::new()) else {
-            panic!("the role of the writer is lost");
-        };
-        let mut sent = Vec::new();
-        loop {
-            let rest = turn.rest().0.to_vec();
-            turn.advance(rest.len());
-            sent.extend(rest);
-            match turn.more() {
-                Some(more) => turn = more,
-                None => break,
-            }
-        }
-        assert_eq!(sent, [1, 2]);
-        assert!(read(&trips, other, &[1, 2]).expect("in step"));
-        assert_eq!(trips.take(other, Vec::pop), Some(2));
-        assert!(!trips.has_ended());
-    }
-
-    #[test]
-    fn a_reply_to_what_was_not_sent_ends_the_connection_for_all() {
-        let trips = Arc::new(Wire::new(Vec::new()));
-        let (first, turn) = ask(&trips, 1);
-        let mut turn = turn.expect("the first one writes");
-        turn.advance(1);
-        let (second, _) = ask(&trips, 2);
-        // The second request is in the outbox.
-        assert!(read(&trips, first, &[1, 2]).is_err());
-        let TripStep::Ended(error) = trips.next(second, &Call::new()) else {
-            panic!("it goes on");
-        };
-        assert!(!error.may_have_applied(), "it was never sent");
-        let TripStep::Ended(error) = trips.next(first, &Call::new()) else {
-            panic!("it goes on");
-        };
-        assert!(error.may_have_applied());
-        drop(turn);
-        let question = Question {
-            deadline: None,
-            replies: 1,
-            only_if_idle: false,
-        };
-        let refused = trips.ask(&question, |_, _| Ok(true), |_| {}).err();
-        assert!(matches!(refused, Some(NotTaken::Elsewhere)));
-    }
-
-    #[test]
-    fn the_last_caller_that_leaves_ends_the_connection_and_a_late_one_retires_it() {
-        let trips = Arc::new(Wire::new(Vec::new()));
-        let (late, turn) = ask(&trips, 1);
-        let mut turn = turn.expect("it writes");
-        turn.advance(1);
-        assert!(turn.more().is_none());
-        let (other, turn) = ask(&trips, 2);
-        let mut turn = turn.expect("it writes");
-        turn.advance(1);
-        assert!(turn.more().is_none());
-        let over = Call::new().within(Duration::ZERO);
-        assert!(matches!(trips.next(late, &over), TripStep::Over));
-        trips.leave(late, true);
-        assert!(trips.is_closing() && !trips.has_ended());
-        assert!(read(&trips, other, &[1, 2]).expect("in step"));
-        assert!(trips.has_ended(), "it is drained");
-        assert_eq!(trips.take(other, Vec::pop), Some(2));
-    }
-}
+mod tests;

@@ -67,7 +67,9 @@ impl WatchedGuard {
 
     fn report(&self, lost_now: bool) {
         if lost_now {
-            LostCallback::ALL.map(|which| self.call_back(which));
+            for which in LostCallback::ALL {
+                self.call_back(which);
+            }
         }
     }
 

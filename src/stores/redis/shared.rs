@@ -90,11 +90,12 @@ impl SharedConnection {
         )?;
         let mut asked = AskedRequest {
             connection: self,
-            ticket,
-            outcome: Outcome::Left,
+            ticket: Some(ticket),
         };
-        asked.wait(&mut turn, limits).map_err(NotTaken::Failed)?;
-        asked.outcome = Outcome::Answered;
+        asked
+            .wait(ticket, &mut turn, limits)
+            .map_err(NotTaken::Failed)?;
+        asked.ticket = None;
         Ok(self.trips.take(ticket, use_replies))
     }
 
@@ -200,21 +201,14 @@ impl SharedConnection {
 /// A request on its way, until it is dropped: then its caller has left.
 struct AskedRequest<'a> {
     connection: &'a SharedConnection,
-    ticket: Ticket,
-    outcome: Outcome,
-}
-
-#[derive(PartialEq, Eq)]
-enum Outcome {
-    Answered,
-    TimedOut,
-    /// Cancelled, or by a panic.
-    Left,
+    /// `None` once its caller was answered or has left.
+    ticket: Option<Ticket>,
 }
 
 impl<'a> AskedRequest<'a> {
     fn wait(
         &mut self,
+        ticket: Ticket,
         first: &mut Option<WriteTurn<'a, Reply, CancelWaker>>,
         limits: &Limits<'_>,
     ) -> Result<(), LockError> {
@@ -223,13 +217,13 @@ impl<'a> AskedRequest<'a> {
         loop {
             let step = match first.take() {
                 Some(turn) => TripStep::Write(turn),
-                None => connection.trips.next(self.ticket, limits),
+                None => connection.trips.next(ticket, limits),
             };
             let answered = match step {
                 TripStep::Answered => Ok(true),
                 TripStep::Ended(e) => return Err(e),
-                TripStep::Over => return Err(self.over(limits)),
-                TripStep::Write(turn) => connection.write(turn, self.ticket, limits).map(|()| {
+                TripStep::Over => return Err(self.over(ticket, limits)),
+                TripStep::Write(turn) => connection.write(turn, ticket, limits).map(|()| {
                     // Redis serves requests in the order in which it gets them. The caller has no role now: what it does here keeps no
                     // other caller waiting.
                     if !std::mem::replace(&mut told, true) {
@@ -237,7 +231,7 @@ impl<'a> AskedRequest<'a> {
                     }
                     false
                 }),
-                TripStep::Read(turn) => connection.read(turn, self.ticket, limits),
+                TripStep::Read(turn) => connection.read(turn, ticket, limits),
             };
             match answered {
                 Ok(true) => return Ok(()),
@@ -245,28 +239,30 @@ impl<'a> AskedRequest<'a> {
                 // Its own time is over: others go on.
                 Err(_) if limits.is_over() => {}
                 // Another caller may have read the answer before.
-                Err(_) if connection.trips.is_answered(self.ticket) => return Ok(()),
+                Err(_) if connection.trips.is_answered(ticket) => return Ok(()),
                 Err(e) => return Err(e),
             }
         }
     }
 
-    fn over(&mut self, limits: &Limits<'_>) -> LockError {
-        if !limits.is_cancelled() {
-            self.outcome = Outcome::TimedOut;
-        }
+    /// The call's own time is over, or it was cancelled.
+    fn over(&mut self, ticket: Ticket, limits: &Limits<'_>) -> LockError {
+        let connection = self.connection;
+        self.ticket = None;
+        // In one step: a writer that took the request meanwhile would make a known outcome of an unknown one.
+        let sent = connection.trips.leave(ticket, !limits.is_cancelled());
         limits
-            .talking_to(self.connection.socket.server())
+            .talking_to(connection.socket.server())
             .overrun()
-            .applied_perhaps(self.connection.trips.may_be_sent(self.ticket))
+            .applied_perhaps(sent)
     }
 }
 
 impl Drop for AskedRequest<'_> {
+    /// After an error of the connection, or a panic.
     fn drop(&mut self) {
-        if self.outcome != Outcome::Answered {
-            let timed_out = self.outcome == Outcome::TimedOut;
-            self.connection.trips.leave(self.ticket, timed_out);
+        if let Some(ticket) = self.ticket.take() {
+            self.connection.trips.leave(ticket, false);
         }
     }
 }

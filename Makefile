@@ -86,6 +86,8 @@ audit: ## looks for known holes in the dependencies
 # All of it, also when a part fails: one run shows all there is to mend. Test programs have a limit of their own; this one is for
 # the unit tests and the examples in the documentation. What they write, also those that pass, is searched for passwords.
 LIMIT := timeout --kill-after=60 90m
+# Most tests wait for a lease or a server: more of them run at once than there are cores.
+unit: export RUST_TEST_THREADS ?= 6
 unit: ## runs the tests
 	sh tests/search-output.sh $(LIMIT) $(CARGO) test --workspace --all-features --no-fail-fast -- --show-output
 

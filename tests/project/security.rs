@@ -116,7 +116,7 @@ fn a_password_in_the_output_of_the_tests_is_found() {
         search("echo lock_id_hash=0123456789abcdef01234567 lock_id=0123456789abcdef01234567");
     assert!(hash.status.success());
     let makefile = fs::read_to_string(root().join("Makefile")).expect("the Makefile");
-    let unit = makefile.split("\nunit:").nth(1).expect("a target");
+    let unit = makefile.split("\nunit: ##").nth(1).expect("a target");
     let unit = unit.lines().nth(1).expect("a command");
     assert!(unit.contains("search-output.sh") && unit.ends_with("--show-output"));
 }

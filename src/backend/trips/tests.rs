@@ -1,3 +1,5 @@
+//! Roles and replies go to the callers that they are for, also when one leaves, panics or is late.
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 

@@ -163,8 +163,8 @@ fn a_frozen_client_without_the_timeout_keeps_the_key_from_everyone() {
     eventually("the lease's end", || {
         !gated.client.is_locked("account:7").expect("an answer")
     });
-    let frozen = caller.freeze();
     let begun = Instant::now();
+    let frozen = caller.freeze();
     let options = ClientOptions::new()
         .schema(&gated.schema)
         .operation_timeout(Duration::from_secs(2));
@@ -174,7 +174,23 @@ fn a_frozen_client_without_the_timeout_keeps_the_key_from_everyone() {
     let error = error.expect_err("the row is locked");
     assert_eq!(error.code(), ErrorCode::NetworkTimeout, "{error}");
     println!("after {} ms: {error}", begun.elapsed().as_millis());
-    drop(frozen);
-    caller.run("COMMIT");
-    drop(gated.client.lock("account:7").expect("a lock"));
+    std::thread::scope(|scope| {
+        let next = scope.spawn(|| {
+            let patient = LockOptions::new().acquire_timeout(WAIT_LIMIT);
+            let guard = gated.client.lock_with("account:7", &patient);
+            (guard.expect("a lock"), begun.elapsed())
+        });
+        gated.server.wait_until_waiting(&gated.schema, 1);
+        assert!(!next.is_finished(), "the client is frozen");
+        let thawed = begun.elapsed();
+        drop(frozen);
+        assert_eq!(caller.run("COMMIT"), "00000");
+        let (second, waited) = next.join().expect("no panic");
+        assert!(second.fence() > first.fence() && waited >= thawed);
+        println!(
+            "the next grant came {} ms after the client froze, which went on after {} ms; there is no timeout",
+            waited.as_millis(),
+            thawed.as_millis()
+        );
+    });
 }

@@ -105,6 +105,29 @@ fn locks_with_a_fence_table_of_another_name_have_the_form_too() {
 }
 
 #[test]
+fn bad_input_finds_no_row_and_a_missing_table_is_42p01() {
+    let gated = Gated::start();
+    let mut caller = gated.caller();
+    let statement = PostgresGate::new(&gated.schema).expect("a name");
+    let ask = |key: &str, fence: &str| {
+        let key = format!("'{key}'");
+        statement.share().replace("$1", &key).replace("$2", fence)
+    };
+    let key = "fence:account:7";
+    assert_eq!(caller.run(&ask(key, "1")), "42P01", "no tables of locks");
+    let guard = short(&gated.client);
+    let mine = guard.fence().get().to_string();
+    for fence in ["-1", "0", "NULL", "900000000000001", "9223372036854775807"] {
+        assert!(!holds(&mut caller, &ask(key, fence)), "{fence}");
+    }
+    assert_eq!(caller.run(&ask(key, "'abc'")), "22P02");
+    for other in ["", "account:7", &"x".repeat(10_000)] {
+        assert!(!holds(&mut caller, &ask(other, &mine)), "{other}");
+    }
+    assert!(holds(&mut caller, &ask(key, &mine)));
+}
+
+#[test]
 fn it_needs_the_right_to_select_and_to_update_one_column() {
     let gated = Gated::start();
     let guard = short(&gated.client);

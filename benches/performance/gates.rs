@@ -19,7 +19,7 @@ use super::stats::{Figure, difference, ratio};
 type Write = Box<dyn FnMut(Option<(&str, u64)>) -> Result<bool, String>>;
 
 /// What a row measures: its name, the store, and what makes its writer.
-type Way<'a> = (&'a str, &'a Store, fn(&Store) -> Result<Write, String>);
+type Gated<'a> = (&'a str, &'a Store, fn(&Store) -> Result<Write, String>);
 
 const VALUE: &str = "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789";
 /// The holder that writes many times.
@@ -41,7 +41,7 @@ pub fn report(bench: &mut Bench, stores: &Stores) {
     bench.page.heading(2, "Gates");
     bench.page.prose(&text);
     let (disk, tmpfs) = (&stores.postgres_disk, &stores.postgres_tmpfs);
-    let ways: [Way<'_>; 6] = [
+    let ways: [Gated<'_>; 6] = [
         (disk.name, disk, in_postgres),
         (tmpfs.name, tmpfs, in_postgres),
         (stores.redis.name, &stores.redis, in_redis),
@@ -65,7 +65,7 @@ pub fn report(bench: &mut Bench, stores: &Stores) {
     );
 }
 
-fn row(bench: &mut Bench, (name, store, writer): &Way<'_>) -> Option<Vec<String>> {
+fn row(bench: &mut Bench, (name, store, writer): &Gated<'_>) -> Option<Vec<String>> {
     let measured = bench.at(Place::Together, store, || rounds(bench, writer(store)?));
     let measured = bench.tried(&format!("gates, {name}"), measured)?;
     let [plain, gated @ ..] = &measured[..] else {

@@ -224,6 +224,7 @@ targets: ## lints for systems that the tests do not run on
 deps: ## installs what the tests need, or says what that is
 	@missing=""; for t in $(TOOLS); do command -v $${t%%:*} >/dev/null 2>&1 || missing="$$missing $${t##*:}"; done; \
 	[ -e /usr/include/sqlite3.h ] || missing="$$missing libsqlite3-dev"; \
+	[ -e /usr/include/postgresql/libpq-fe.h ] || missing="$$missing libpq-dev"; \
 	if [ -n "$$missing" ]; then \
 	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
 	    echo "installing:$$missing"; \

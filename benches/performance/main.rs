@@ -7,6 +7,7 @@ mod callers;
 mod chart;
 mod contenders;
 mod distance;
+mod gates;
 mod handoff;
 mod longrun;
 mod machine;
@@ -168,6 +169,9 @@ fn run(bench: &mut Bench) -> Result<(), String> {
     }
     if bench.wants("telemetry") {
         telemetry::report(bench);
+    }
+    if bench.wants("gates") {
+        gates::report(bench, &stores);
     }
     if bench.wants("cycles") {
         uncontended::report(bench, &stores);

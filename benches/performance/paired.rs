@@ -146,23 +146,36 @@ fn rounds(
     interleave(&mut callers, bench.plan.paired_rounds, cycles)
 }
 
+/// A cycle of each caller in turn.
 pub fn interleave(
     callers: &mut [Box<dyn Caller>],
     rounds: usize,
     cycles: usize,
 ) -> Result<Vec<Vec<f64>>, String> {
-    let mut medians = vec![Vec::new(); callers.len()];
+    in_turn(callers.len(), rounds, cycles, |i| {
+        if !callers[i].acquire()? {
+            return Err("a lock that no other caller wants was taken".to_owned());
+        }
+        callers[i].release()
+    })
+}
+
+/// Does the work of each of the `ways` in turn, and answers the median of each round in microseconds, for each way.
+pub fn in_turn(
+    ways: usize,
+    rounds: usize,
+    cycles: usize,
+    mut work: impl FnMut(usize) -> Result<(), String>,
+) -> Result<Vec<Vec<f64>>, String> {
+    let mut medians = vec![Vec::new(); ways];
     for round in 0..=rounds {
-        let mut times = vec![Vec::with_capacity(cycles); callers.len()];
+        let mut times = vec![Vec::with_capacity(cycles); ways];
         for n in 0..cycles {
-            for i in 0..callers.len() {
-                let i = (i + n) % callers.len();
+            for way in 0..ways {
+                let way = (way + n) % ways;
                 let begun = Instant::now();
-                if !callers[i].acquire()? {
-                    return Err("a lock that no other caller wants was taken".to_owned());
-                }
-                callers[i].release()?;
-                times[i].push(begun.elapsed().as_secs_f64() * 1e6);
+                work(way)?;
+                times[way].push(begun.elapsed().as_secs_f64() * 1e6);
             }
         }
         // The first one warms up.

@@ -9,6 +9,7 @@ use super::protocol::Protocol;
 
 pub struct RedisSession {
     stream: UnixStream,
+    buffer: Vec<u8>,
 }
 
 impl RedisSession {
@@ -18,7 +19,10 @@ impl RedisSession {
         stream
             .set_read_timeout(Some(Duration::from_secs(60)))
             .map_err(|e| e.to_string())?;
-        Ok(Self { stream })
+        Ok(Self {
+            stream,
+            buffer: vec![0; 256 * 1024],
+        })
     }
 
     /// One command and its reply, as it came.
@@ -30,15 +34,23 @@ impl RedisSession {
         self.send(request.as_bytes(), 1)
     }
 
+    /// Loads a script; its digest.
+    pub fn load(&mut self, script: &str) -> Result<String, String> {
+        let reply = self.call(&["SCRIPT", "LOAD", script])?;
+        match reply.split("\r\n").nth(1) {
+            Some(digest) if digest.len() == 40 => Ok(digest.to_owned()),
+            _ => Err(format!("SCRIPT LOAD: {reply}")),
+        }
+    }
+
     /// Requests as they go over the wire, and as many replies; an error if the first of them is one.
     pub fn send(&mut self, requests: &[u8], replies: usize) -> Result<String, String> {
         self.stream.write_all(requests).map_err(|e| e.to_string())?;
         let mut reply = Vec::new();
-        let mut buffer = vec![0; 256 * 1024];
         while Protocol::Redis.answers(&reply) < replies {
-            match self.stream.read(&mut buffer) {
+            match self.stream.read(&mut self.buffer) {
                 Ok(0) => return Err("Redis hung up".to_owned()),
-                Ok(n) => reply.extend_from_slice(&buffer[..n]),
+                Ok(n) => reply.extend_from_slice(&self.buffer[..n]),
                 Err(e) => return Err(format!("Redis: {e}")),
             }
         }

@@ -87,13 +87,7 @@ fn rounds(bench: &Bench, store: &Store, protocol: Protocol) -> Result<[Vec<f64>;
 fn mute_script(socket: &Path) -> Result<(String, String), String> {
     let mute = without(RELEASE, |line| line.contains("'PUBLISH'"))?;
     let mut session = redisraw::RedisSession::open(socket)?;
-    let mut load = |text: &str| -> Result<String, String> {
-        let reply = session.call(&["SCRIPT", "LOAD", &format!("{PRELUDE}{text}")])?;
-        match reply.split("\r\n").nth(1) {
-            Some(digest) if digest.len() == 40 => Ok(digest.to_owned()),
-            _ => Err(format!("SCRIPT LOAD: {reply}")),
-        }
-    };
+    let mut load = |text: &str| session.load(&format!("{PRELUDE}{text}"));
     Ok((load(RELEASE)?, load(&mute)?))
 }
 

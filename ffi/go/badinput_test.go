@@ -45,6 +45,7 @@ import (
 //	64                 TestAStoreFromAnotherAge
 //	65                 TestNamesAndAddresses
 //	66                 TestTLS
+//	67                 TestBadInputOfGates, TestGatesThatAreNotSetUp
 
 // refusedKeys are IA before any I/O.
 var refusedKeys = map[string]string{

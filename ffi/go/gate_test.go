@@ -5,9 +5,11 @@ package syncguard_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	syncguard "github.com/syncguard/syncguard/ffi/go"
 )
@@ -45,8 +47,12 @@ func TestBadInputOfGates(t *testing.T) {
 		if _, err := client.NewestFence(background, name); !errors.Is(err, syncguard.ErrInvalidArgument) {
 			t.Fatalf("%q: %v", name, err)
 		}
+		if err := client.ResetFenceGate(background, name, 1); !errors.Is(err, syncguard.ErrInvalidArgument) {
+			t.Fatalf("%q: %v", name, err)
+		}
 	}
-	for _, fence := range []uint64{0, 900000000000001, 1 << 63} {
+	negative := int64(-1)
+	for _, fence := range []uint64{0, 900000000000001, 1 << 63, uint64(negative)} {
 		if err := client.FencedSet(background, "r", nil, fence); !errors.Is(err, syncguard.ErrInvalidArgument) {
 			t.Fatal(fence, err)
 		}
@@ -56,13 +62,26 @@ func TestBadInputOfGates(t *testing.T) {
 	if err := client.FencedSet(ended, "r", nil, 1); !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
-	file := open(t, "sqlite:"+filepath.Join(t.TempDir(), "locks.db"))
-	if _, err := file.NewestFence(background, "r"); !errors.Is(err, syncguard.ErrInvalidArgument) || !strings.Contains(err.Error(), "setup_fence_gate") {
-		t.Fatal(err)
-	}
-	must(t, file.SetupFenceGate(background))
-	if _, err := file.NewestFence(background, "r"); !errors.Is(err, syncguard.ErrAbsent) {
-		t.Fatal(err)
+}
+
+func TestGatesThatAreNotSetUp(t *testing.T) {
+	for _, client := range []*syncguard.Client{
+		open(t, "sqlite:"+filepath.Join(t.TempDir(), "locks.db")),
+		// Each run has a schema of its own in a server that tests share.
+		open(t, postgres(t).url(), syncguard.WithSchema(fmt.Sprintf("gate_test_%d", time.Now().UnixNano()))),
+	} {
+		_, err := client.NewestFence(background, "r")
+		if !errors.Is(err, syncguard.ErrInvalidArgument) || !strings.Contains(err.Error(), "setup_fence_gate()") {
+			t.Fatal(err)
+		}
+		err = client.ResetFenceGate(background, "r", 1)
+		if !errors.Is(err, syncguard.ErrInvalidArgument) || !strings.Contains(err.Error(), "setup_fence_gate()") {
+			t.Fatal(err)
+		}
+		must(t, client.SetupFenceGate(background))
+		if _, err := client.NewestFence(background, "r"); !errors.Is(err, syncguard.ErrAbsent) {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -113,6 +113,20 @@ fn a_client_sets_up_looks_and_resets_in_the_file_of_its_locks() {
     }
 }
 
+/// What a driver shows of a gate that is not set up, as the documentation says.
+#[test]
+fn a_pass_without_set_up_names_the_table_that_is_missing() {
+    let mut db = Connection::open_in_memory().expect("a database");
+    db.execute_batch("CREATE TABLE log (fence)")
+        .expect("a table");
+    let error = write(&mut db, &"r", &33).expect_err("no gate");
+    assert!(
+        error.contains("no such table: syncguard_fence_gates"),
+        "{error}"
+    );
+    assert_eq!(logged(&db), 0);
+}
+
 #[test]
 fn something_else_under_the_name_of_the_gate_is_refused() {
     for made in [

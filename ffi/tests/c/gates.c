@@ -29,6 +29,30 @@ static void the_fenced_write(void) {
   syncguard_client_free(c);
 }
 
+/* A place that has no gate: each call says what to call. Redis needs no set-up. */
+static void without_set_up(void) {
+  syncguard_client *c = open_client();
+  const char *backend = syncguard_client_backend(c);
+  const int redis = strcmp(backend, "redis") == 0;
+  char url[4096];
+  snprintf(url, sizeof url, "%s%s", URL, strcmp(backend, "sqlite") == 0 ? "-without" : "");
+  syncguard_client_options options = patient();
+  options.schema = strcmp(backend, "postgres") == 0 ? "gates_c_without" : NULL;
+  syncguard_client_free(c);
+  EXPECT(OK, syncguard_client_open(url, NUL, &options, &c, &err));
+  EXPECT(OK, syncguard_client_setup_schema(c, NULL, &err));
+  uint64_t newest = 7;
+  for (int call = 0; call < 2; call++) {
+    syncguard_error *err = NULL;
+    const syncguard_status said = call == 0 ? syncguard_gate_newest(c, "gates.c", NUL, NULL, &newest, &err)
+                                            : syncguard_gate_reset(c, "gates.c", NUL, 34, NULL, &err);
+    CHECK(said == (redis ? ABSENT : IA) && newest == 7);
+    CHECK(redis || strstr(syncguard_error_message(err), "setup_fence_gate()") != NULL);
+    syncguard_error_free(err);
+  }
+  syncguard_client_free(c);
+}
+
 static void bad_input(void) {
   syncguard_client *c = open_client();
   static char big[10000];
@@ -55,6 +79,8 @@ static void bad_input(void) {
   EXPECT(IA, syncguard_gate_newest(c, big, sizeof big, NULL, &newest, &err));
   EXPECT(IA, syncguard_gate_newest(NULL, "r", NUL, NULL, &newest, &err));
   EXPECT(IA, syncguard_gate_reset(c, "", NUL, 1, NULL, &err));
+  EXPECT(IA, syncguard_gate_reset(c, big, sizeof big, 1, NULL, &err));
+  EXPECT(IA, syncguard_gate_reset(c, "a\0b", 3, 1, NULL, &err));
   EXPECT(IA, syncguard_gate_reset(c, "r", NUL, (uint64_t)-1, NULL, &err));
   EXPECT(IA, syncguard_gate_reset(NULL, "r", NUL, 1, NULL, &err));
   syncguard_cancel *cancel = syncguard_cancel_new();
@@ -133,6 +159,7 @@ static void fences_of_a_clock(void) {
 int main(int argc, char **argv) {
   BEGIN;
   RUN(the_fenced_write);
+  RUN(without_set_up);
   RUN(bad_input);
   RUN(texts);
   RUN(texts_of_a_schema);

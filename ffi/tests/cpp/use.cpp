@@ -572,6 +572,31 @@ static void mutexes(syncguard::client& client) {
   CHECK(counter == 100);
 }
 
+/// A store without a gate says what to call; names and fences that are none are refused before it is asked.
+static void gates_that_refuse(const std::string& bare) {
+  const syncguard::client client(bare);
+  for (const bool look : {true, false}) {
+    std::string said;
+    try {
+      (void)(look ? client.newest_fence("use.cpp").has_value() : client.reset_fence_gate("use.cpp", 34));
+    } catch (const syncguard::error& e) {
+      said = e.what();
+      CHECK(e.code() == SYNCGUARD_STATUS_INVALID_ARGUMENT);
+    }
+    CHECK(said.find("setup_fence_gate()") != std::string::npos);
+  }
+  const syncguard::client redis("redis://127.0.0.1:1");
+  for (const std::string& name : {std::string(), std::string(10000, 'x'), std::string("a\0b", 3), std::string("\xff")}) {
+    CHECK(thrown([&] { (void)redis.fenced_set(name, "text", 34); }) == SYNCGUARD_STATUS_INVALID_ARGUMENT);
+    CHECK(thrown([&] { (void)client.newest_fence(name); }) == SYNCGUARD_STATUS_INVALID_ARGUMENT);
+    CHECK(thrown([&] { (void)client.reset_fence_gate(name, 34); }) == SYNCGUARD_STATUS_INVALID_ARGUMENT);
+  }
+  for (const std::uint64_t fence : {UINT64_C(0), UINT64_C(900000000000001), static_cast<std::uint64_t>(-1)}) {
+    CHECK(thrown([&] { (void)redis.fenced_set("use.cpp", "text", fence); }) == SYNCGUARD_STATUS_INVALID_ARGUMENT);
+  }
+  CHECK(thrown([&] { (void)client.reset_fence_gate("use.cpp", static_cast<std::uint64_t>(-1)); }) == SYNCGUARD_STATUS_INVALID_ARGUMENT);
+}
+
 /// The gate of a store that is not Redis: its set-up, its texts, and what an operator does.
 static void gates(const syncguard::client& client, const char* url) {
   client.setup_fence_gate();
@@ -666,6 +691,7 @@ int main(int argc, char** argv) {
   }
   mutexes(client);
   gates(client, argv[1]);
+  gates_that_refuse(std::string(argv[1]) + "-without");
   CHECK(other_unit(client).size() == 15);
   return 0;
 }

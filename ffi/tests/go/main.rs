@@ -23,13 +23,22 @@ use support::{cgo, go_quoted, include, library, root, run, scratch, succeed};
 /// Without pkg-config: the header and the library are those of this checkout.
 const TAG: &str = "-tags=syncguard_nopkgconfig";
 
+/// An example that is a module of its own: it needs a driver of Postgres.
+const WITH_A_DRIVER: &str = "examples/go/late_writer_postgres";
+
+/// Nothing is fetched: the standard library is all that the module needs.
 fn go(module: &str, args: &[&str]) -> Command {
+    let mut go = go_that_fetches(module, args);
+    go.env("GOFLAGS", "-mod=mod").env("GOPROXY", "off");
+    go
+}
+
+/// For a module that needs another one, which Go fetches once, as cargo does with crates. Its `go.sum` says what that must be.
+fn go_that_fetches(module: &str, args: &[&str]) -> Command {
     let mut go = Command::new(std::env::var_os("GO").unwrap_or_else(|| "go".into()));
     go.current_dir(root().join(module))
         .args(args)
-        // Nothing is fetched: the standard library is all it needs.
-        .env("GOFLAGS", "-mod=mod")
-        .env("GOPROXY", "off")
+        .env("GOFLAGS", "-mod=readonly")
         .env("GOTOOLCHAIN", "local");
     cgo(&mut go);
     go
@@ -62,6 +71,7 @@ fn ends_well(mut command: Command, what: &str) -> Output {
 fn vet() {
     ends_well(go("ffi/go", &["vet", TAG, "./..."]), "go vet");
     ends_well(go("examples/go", &["vet", TAG, "./..."]), "go vet");
+    ends_well(go_that_fetches(WITH_A_DRIVER, &["vet", TAG, "."]), "go vet");
     let unformatted = succeed(
         Command::new("gofmt")
             .arg("-l")
@@ -160,6 +170,16 @@ fn example() {
 fn late_writer() {
     let dir = scratch();
     late_writer::is_refused(&build("examples/go", "./late_writer", dir.path()));
+}
+
+#[test]
+fn late_writer_in_postgres() {
+    let dir = scratch();
+    let program = dir.path().join("late_writer_postgres");
+    let to = program.display().to_string();
+    let build = go_that_fetches(WITH_A_DRIVER, &["build", TAG, "-o", &to, "."]);
+    ends_well(build, "go build");
+    late_writer::is_refused_in_postgres(&program);
 }
 
 /// A Go program, a C program and this one contend for one key: no overlap, and the fences grow in the order of the holds.

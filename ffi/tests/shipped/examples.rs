@@ -5,11 +5,16 @@ use std::process::Command;
 
 use crate::support::late_writer;
 use crate::support::worker::{stops_when_robbed, stops_when_told};
-use crate::support::{C99, compile, root, scratch, succeed};
+use crate::support::{C99, compile_beside, root, scratch, succeed};
 
 const CPP: &[&str] = &["-std=c++17", "-Wall", "-Wextra", "-pedantic", "-Werror"];
 
 fn build(language: &str, name: &str, dir: &Path) -> PathBuf {
+    build_beside(&[], language, name, dir)
+}
+
+/// With other libraries, by their names in pkg-config.
+fn build_beside(others: &[&str], language: &str, name: &str, dir: &Path) -> PathBuf {
     let program = dir.join(name);
     let source = root().join(format!("examples/{language}/{name}.{language}"));
     let (compiler, flags) = if language == "c" {
@@ -17,7 +22,7 @@ fn build(language: &str, name: &str, dir: &Path) -> PathBuf {
     } else {
         ("g++", CPP)
     };
-    compile(compiler, flags, &[source], &program);
+    compile_beside(others, compiler, flags, &[source], &program);
     program
 }
 
@@ -68,6 +73,22 @@ fn late_writer() {
     for language in ["c", "cpp"] {
         let dir = scratch();
         late_writer::is_refused(&build(language, "late_writer", dir.path()));
+    }
+}
+
+#[test]
+fn late_writer_in_sqlite() {
+    let dir = scratch();
+    let program = build_beside(&["sqlite3"], "c", "late_writer_sqlite", dir.path());
+    late_writer::is_refused_in_sqlite(&program, dir.path());
+}
+
+#[test]
+fn late_writer_in_postgres() {
+    for language in ["c", "cpp"] {
+        let dir = scratch();
+        let program = build_beside(&["libpq"], language, "late_writer_postgres", dir.path());
+        late_writer::is_refused_in_postgres(&program);
     }
 }
 

@@ -8,6 +8,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
+use super::common::postgres::Server;
 use super::common::redis::RedisServer;
 
 /// A holder in a process of its own, killed with its owner.
@@ -18,9 +19,9 @@ struct Holder {
 }
 
 impl Holder {
-    fn start(program: &Path, url: &str) -> Self {
+    fn start(program: &Path, arguments: &[&str]) -> Self {
         let mut child = Command::new(program)
-            .arg(url)
+            .args(arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -56,10 +57,42 @@ impl Drop for Holder {
     }
 }
 
-/// The first holder is paused past its lease, the second one writes, and the first one comes back: it is refused.
+/// Locks and data are in Redis.
 pub fn is_refused(program: &Path) {
     let server = RedisServer::start(&[]);
-    let mut first = Holder::start(program, &server.url());
+    let _ = comes_late(program, &[&server.url()]);
+    assert_eq!(server.cli(&["GET", "report:text"]).text(), "by the second");
+}
+
+/// Locks and data are in Postgres, the data behind `syncguard_pass`.
+pub fn is_refused_in_postgres(program: &Path) {
+    let server = Server::start(&[]);
+    let newest = comes_late(program, &[&server.url()]);
+    assert_eq!(server.sql("SELECT text FROM report"), "by the second");
+    let gate =
+        "SELECT lpad(fence::text, 15, '0') FROM syncguard_fence_gates WHERE resource = 'report'";
+    assert_eq!(server.sql(gate), newest);
+}
+
+/// Locks and data are in two files of SQLite in `dir`.
+pub fn is_refused_in_sqlite(program: &Path, dir: &Path) {
+    let (locks, data) = (dir.join("locks.db"), dir.join("data.db"));
+    let url = format!("sqlite:{}", locks.display());
+    let newest = comes_late(program, &[&url, &data.display().to_string()]);
+    let data = rusqlite::Connection::open(data).expect("the file");
+    let ask = |sql: &str| data.query_row(sql, [], |row| row.get::<_, String>(0));
+    assert_eq!(
+        ask("SELECT text FROM report").as_deref(),
+        Ok("by the second")
+    );
+    let gate = "SELECT printf('%015d', fence) FROM syncguard_fence_gates WHERE resource = 'report'";
+    assert_eq!(ask(gate), Ok(newest));
+}
+
+/// The first holder is paused past its lease, the second one writes, and the first one comes back: it is refused. The fence of the
+/// second one.
+fn comes_late(program: &Path, arguments: &[&str]) -> String {
+    let mut first = Holder::start(program, arguments);
     let old = first.hear();
     assert!(old.starts_with("holding 0"), "{old}");
     first.signal(Signal::SIGSTOP);
@@ -69,12 +102,13 @@ pub fn is_refused(program: &Path) {
         matches!(stopped, Ok(WaitStatus::Stopped(..))),
         "{stopped:?}"
     );
-    let mut second = Holder::start(program, &server.url());
-    assert!(second.hear() > old, "the lease is over");
+    let mut second = Holder::start(program, arguments);
+    let new = second.hear();
+    assert!(new > old, "the lease is over");
     second.write("by the second");
     assert_eq!(second.hear(), "written");
     first.write("by the first, too late");
     first.signal(Signal::SIGCONT);
     assert_eq!(first.hear(), "refused");
-    assert_eq!(server.cli(&["GET", "report:text"]).text(), "by the second");
+    new.trim_start_matches("holding ").to_owned()
 }

@@ -70,6 +70,17 @@ pub fn as_outside(command: &mut Command) {
 
 /// Compiles `sources` against the header and the shared library.
 pub fn compile(compiler: &str, flags: &[&str], sources: &[PathBuf], out: &Path) {
+    compile_beside(&[], compiler, flags, sources, out);
+}
+
+/// The same with other libraries, by their names in pkg-config.
+pub fn compile_beside(
+    others: &[&str],
+    compiler: &str,
+    flags: &[&str],
+    sources: &[PathBuf],
+    out: &Path,
+) {
     let library = library();
     let mut command = Command::new(compiler);
     command
@@ -84,6 +95,13 @@ pub fn compile(compiler: &str, flags: &[&str], sources: &[PathBuf], out: &Path) 
         .arg("-lsyncguard")
         .arg(format!("-Wl,-rpath,{}", library.display()))
         .arg("-pthread");
+    for other in others {
+        let said = succeed(
+            Command::new("pkg-config").args(["--cflags", "--libs", other]),
+            "pkg-config",
+        );
+        command.args(String::from_utf8_lossy(&said.stdout).split_whitespace());
+    }
     succeed(&mut command, "compiling");
 }
 

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::support::eventually;
 use crate::support::stopwatch::{Stopwatch, worst_of_three};
 use crate::support::verbs::{self, code, granted, id, key, ttl};
 use rusqlite::Connection;
@@ -848,6 +849,46 @@ fn more_threads_than_connections_all_get_their_turn() {
         .count();
     // A file and a log for each connection, one index for all.
     assert!(files <= 2 * 2 + 1, "{files} descriptors");
+}
+
+/// How often this process has the file open.
+fn opened(path: &Path) -> usize {
+    let path = std::fs::canonicalize(path).expect("the file");
+    let entries = std::fs::read_dir("/proc/self/fd").expect("the descriptors");
+    let links = entries.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
+    links.filter(|link| *link == path).count()
+}
+
+/// A connection keeps its memory, and SQLite has one writer.
+#[test]
+fn callers_that_write_stand_in_line_without_a_connection() {
+    const CALLERS: usize = 16;
+    let s = store();
+    let _ = granted(
+        s.backend
+            .acquire(&key("kept"), &id(), ttl(MINUTE), &Call::new()),
+    );
+    let other = Connection::open(&s.path).expect("the file");
+    other.execute_batch("BEGIN IMMEDIATE").expect("its turn");
+    std::thread::scope(|scope| {
+        for n in 0..CALLERS {
+            let b = &s.backend;
+            scope.spawn(move || {
+                let name = key(&format!("k{n}"));
+                granted(b.acquire(&name, &id(), ttl(MINUTE), &Call::new()))
+            });
+        }
+        eventually("callers wait", || opened(&s.path) == 1 + 5);
+        // A call that reads waits for none of them.
+        let look = s.backend.is_locked(&key("kept"), &Call::new());
+        assert!(look.expect("answer"));
+        other.execute_batch("ROLLBACK").expect("its end");
+    });
+    for n in 0..CALLERS {
+        let name = key(&format!("k{n}"));
+        assert!(s.backend.is_locked(&name, &Call::new()).expect("answer"));
+    }
+    assert!(opened(&s.path) <= 1 + 6, "{} times", opened(&s.path));
 }
 
 #[test]

@@ -70,7 +70,8 @@ impl SqliteBackend {
     /// The store that `url` names. Does no I/O: the file is opened, and made, by the first call.
     ///
     /// Uses [`ClientOptions::operation_timeout`] and [`ClientOptions::pool_size`]: how many calls use the
-    /// file at a time, one of them a renewal or a release; further ones wait, within their own timeout.
+    /// file at a time, one of them a renewal or a release; further ones wait, within their own timeout. Of those that write it is
+    /// six at the most, in the order in which they came: SQLite has one writer.
     ///
     /// ```
     /// use syncguard::{ClientOptions, SqliteBackend};

@@ -10,23 +10,41 @@ use crate::backend::pool::{Pool, Rank, Slot};
 use crate::runtime::process::Owner;
 use crate::types::error::{ErrorCode, LockError};
 
-/// The connections of one store. More would only wait for each other: SQLite has one writer.
+/// How many calls of a client write or wait for the file at a time, one of them a renewal or a release. SQLite has one writer: further
+/// callers stand in line here, in order, and need no connection, whose memory a client would keep.
+const WRITERS: usize = 6;
+
+/// The connections of one store.
 pub(super) struct SqliteSessions {
     owner: Owner,
     url: SqliteUrl,
+    writers: Pool<()>,
     pool: Pool<IdleConnection>,
 }
 
 /// The right to one connection.
 pub(super) type SqliteSlot<'a> = Slot<'a, IdleConnection>;
 
+/// The right to wait for the file and to write to it.
+pub(super) type WriterTurn<'a> = Slot<'a, ()>;
+
 impl SqliteSessions {
     pub(super) fn new(owner: Owner, url: SqliteUrl, size: usize) -> Self {
         Self {
             owner,
             url,
+            writers: Pool::new(WRITERS.min(size)),
             pool: Pool::new(size),
         }
+    }
+
+    /// Waits until fewer than [`WRITERS`] callers of this client write or wait for the file.
+    pub(super) fn writer(
+        &self,
+        rank: Rank,
+        limits: &Limits<'_>,
+    ) -> Result<WriterTurn<'_>, LockError> {
+        self.writers.slot(rank, limits).map_err(|e| busy(e, limits))
     }
 
     /// Waits until fewer than all connections are in use. One is kept for renewals and releases.
@@ -35,11 +53,7 @@ impl SqliteSessions {
         rank: Rank,
         limits: &Limits<'_>,
     ) -> Result<SqliteSlot<'_>, LockError> {
-        self.pool.slot(rank, limits).map_err(|e| match e.code() {
-            // The file was busy, if only with calls of our own.
-            ErrorCode::RateLimited => limits.overrun().nothing_applied(),
-            _ => e,
-        })
+        self.pool.slot(rank, limits).map_err(|e| busy(e, limits))
     }
 
     pub(super) fn url(&self) -> &SqliteUrl {
@@ -80,6 +94,14 @@ impl SqliteSessions {
     /// Closes all idle connections.
     fn clear(&self) {
         self.pool.clear();
+    }
+}
+
+/// The file was busy, if only with calls of our own.
+fn busy(error: LockError, limits: &Limits<'_>) -> LockError {
+    match error.code() {
+        ErrorCode::RateLimited => limits.overrun().nothing_applied(),
+        _ => error,
     }
 }
 
@@ -130,6 +152,8 @@ mod tests {
         assert_eq!(pragma("synchronous"), 2.into());
         assert_eq!(pragma("fullfsync"), 1.into());
         assert_eq!(pragma("journal_mode"), "wal".to_owned().into());
+        // Pages, where a negative number would be kilobytes.
+        assert_eq!(pragma("cache_size"), 20.into());
         drop(connection);
         assert!(beside(&path, "-shm").exists() && beside(&path, "-wal").exists());
     }

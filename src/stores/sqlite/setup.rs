@@ -22,13 +22,18 @@ const OLDER_LOCK_COLUMNS: &str =
 const ADD_COLUMN: &str = "ALTER TABLE syncguard_locks ADD COLUMN written_boot_ms INTEGER";
 const FENCE_COLUMNS: &str = "fence_key*,fence";
 
+/// How many pages a connection keeps, in place of two megabytes: what a call looks at, and as many as SQLite allocates in one piece.
+/// Another connection's write makes all of them stale, so that more are read anew each time, and scatter over the heap.
+const CACHED_PAGES: u32 = 20;
+
 /// Makes a fresh connection ready: log, durability, tables. May answer "busy" at once; may be repeated.
 pub(super) fn prepare(sqlite: &Connection) -> Result<(), Failure> {
     // FULL: the log reaches the disk at every commit. With NORMAL a power loss may take back a fence that was handed out.
     // The two `fullfsync` matter on macOS alone, whose plain fsync stops at the drive's cache.
-    sqlite.execute_batch(
-        "PRAGMA synchronous = FULL; PRAGMA fullfsync = ON; PRAGMA checkpoint_fullfsync = ON; PRAGMA trusted_schema = OFF;",
-    )?;
+    sqlite.execute_batch(&format!(
+        "PRAGMA synchronous = FULL; PRAGMA fullfsync = ON; PRAGMA checkpoint_fullfsync = ON; PRAGMA trusted_schema = OFF; \
+         PRAGMA cache_size = {CACHED_PAGES};",
+    ))?;
     use_log(sqlite)?;
     if !is_complete(sqlite)? {
         create(sqlite, false)?;

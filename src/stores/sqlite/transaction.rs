@@ -88,6 +88,17 @@ impl Transactions {
         result.map_err(|e| e.into_error(limits))
     }
 
+    /// The same for what writes, which takes its turn among the calls of this client.
+    pub(super) fn with_writer<T>(
+        &self,
+        rank: Rank,
+        limits: &Limits<'_>,
+        work: impl FnOnce(&SqliteConnection) -> Result<T, Failure>,
+    ) -> Result<T, LockError> {
+        let _turn = self.sessions.writer(rank, limits)?;
+        self.with_connection(rank, limits, work)
+    }
+
     /// Runs `work` as the only writer. The clock is read when that is certain: a wait must not count against a lease.
     pub(super) fn write<T>(
         &self,
@@ -96,7 +107,7 @@ impl Transactions {
         work: impl FnOnce(&Connection, &Now<'_>) -> Result<T, Failure>,
     ) -> Result<T, LockError> {
         let limits = self.limits(call)?;
-        self.with_connection(rank, &limits, |connection| {
+        self.with_writer(rank, &limits, |connection| {
             connection.begin()?;
             let sqlite = &connection.sqlite;
             let done = limits

@@ -260,7 +260,7 @@ impl SqliteVerbs {
         let limits = self.file.limits(call)?;
         // Creating takes the right to write also where there is nothing to create: a file that may only be read shows.
         self.file
-            .with_connection(Rank::Ordinary, &limits, |connection| {
+            .with_writer(Rank::Ordinary, &limits, |connection| {
                 connection.when_free(|| setup::create(&connection.sqlite, add_holder))
             })
     }

@@ -2,7 +2,8 @@
 //! nothing of ours left that runs. It uses `cancel`, `process` and `sync`.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::io;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -18,8 +19,8 @@ const LOOK: Duration = Duration::from_micros(50);
 static PROCESS: PerProcess<Process> = PerProcess::new();
 
 thread_local! {
-    /// Whether this thread is one of the library's.
-    static OURS: Cell<bool> = const { Cell::new(false) };
+    /// The number of this thread if it is one of the library's, else 0.
+    static OURS: Cell<u64> = const { Cell::new(0) };
 }
 
 struct Process {
@@ -40,7 +41,9 @@ struct Threads {
 }
 
 struct Thread {
-    handle: JoinHandle<()>,
+    number: u64,
+    /// `None` while it is being started.
+    handle: Option<JoinHandle<()>>,
     state: ThreadState,
 }
 
@@ -101,7 +104,7 @@ impl Drop for InUse {
                 end();
             }
             // A thread cannot wait for itself, and one in the user's callback must not wait for another.
-            if OURS.get() {
+            if OURS.get() > 0 {
                 process.threads.lock().leave_alone();
             } else {
                 process.wait_for_threads(deadline_after(THREADS_END_WITHIN));
@@ -119,28 +122,61 @@ pub(crate) fn when_unused(end_idle: fn()) {
 /// Starts a thread with `start`, which is given what the thread must run, and keeps its handle.
 pub(crate) fn start(
     body: impl FnOnce() + Send + 'static,
-    start: impl FnOnce(Box<dyn FnOnce() + Send>) -> std::io::Result<JoinHandle<()>>,
-) -> std::io::Result<()> {
+    start: impl FnOnce(Box<dyn FnOnce() + Send>) -> io::Result<JoinHandle<()>>,
+) -> io::Result<()> {
     let process = process();
-    // Held until the handle is in the list: a thread that ends at once finds itself there.
-    let mut threads = process.threads.lock();
-    let handle = start(Box::new(move || {
-        OURS.set(true);
+    let number = process.threads.lock().announce();
+    // Not under the mutex: a caller that loses the processor here would keep the timer from starting the thread of a callback.
+    let started = start(Box::new(move || {
+        OURS.set(number);
         let _end = End(process);
         body();
-    }))?;
-    threads.left_alone = false;
-    threads.list.push(Thread {
-        handle,
-        state: ThreadState::Running,
-    });
-    if threads.list.len() > 2 * threads.swept + 8 {
-        threads.sweep();
+    }));
+    let noted = process.threads.lock().note_start(number, started);
+    if noted.is_err() {
+        process.ended.notify_all();
     }
-    Ok(())
+    noted
 }
 
 impl Threads {
+    /// A thread is about to be started. Answers its number.
+    fn announce(&mut self) -> u64 {
+        // No two threads have the same, not even one that a fork has copied and one that the child starts.
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        let number = LAST.fetch_add(1, Ordering::Relaxed) + 1;
+        self.left_alone = false;
+        self.list.push(Thread {
+            number,
+            handle: None,
+            state: ThreadState::Running,
+        });
+        if self.list.len() > 2 * self.swept + 8 {
+            self.sweep();
+        }
+        number
+    }
+
+    /// Keeps the handle of a thread that was started. One that has ended already may have been let go.
+    fn note_start(&mut self, number: u64, started: io::Result<JoinHandle<()>>) -> io::Result<()> {
+        match started {
+            Ok(handle) => {
+                if let Some(thread) = self.find(number) {
+                    thread.handle = Some(handle);
+                }
+                Ok(())
+            }
+            Err(e) => {
+                self.list.retain(|thread| thread.number != number);
+                Err(e)
+            }
+        }
+    }
+
+    fn find(&mut self, number: u64) -> Option<&mut Thread> {
+        self.list.iter_mut().find(|thread| thread.number == number)
+    }
+
     /// Lets go of those that have ended: the system keeps a thread's memory until it is joined, or its handle is gone.
     fn sweep(&mut self) {
         self.list
@@ -174,13 +210,8 @@ impl Drop for End {
 
 impl Process {
     fn note(&self, state: ThreadState) {
-        let me = std::thread::current().id();
         let mut threads = self.threads.lock();
-        if let Some(thread) = threads
-            .list
-            .iter_mut()
-            .find(|thread| thread.handle.thread().id() == me)
-        {
+        if let Some(thread) = threads.find(OURS.get()) {
             thread.state = state;
         }
         if threads.left_alone {
@@ -205,11 +236,12 @@ impl Process {
         threads.list = left;
         threads.leave_alone();
         drop(threads);
-        for Thread { handle, state } in ended {
+        for thread in ended {
             // A thread that ran the user's code may run more of it on its way out, as destructors of its own variables:
             // joining it is bounded too.
-            if let ThreadState::Ended(number) = state
+            if let ThreadState::Ended(number) = thread.state
                 && left_process(number, until)
+                && let Some(handle) = thread.handle
             {
                 let _ = handle.join();
             }
@@ -240,4 +272,63 @@ fn left_process(number: Option<i32>, until: Instant) -> bool {
         CancelToken::new().sleep_until(Some(deadline_after(LOOK)));
     }
     true
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+    use std::thread::Builder;
+
+    const WAIT: Duration = Duration::from_secs(30);
+
+    /// The timer may have to start the thread of a callback at that moment.
+    #[test]
+    fn a_thread_that_is_slow_to_start_keeps_no_other_from_running_and_ending() {
+        let (go_on, waits) = mpsc::channel::<()>();
+        let (begins, begun) = mpsc::channel();
+        let slow = std::thread::spawn(move || {
+            start(
+                || {},
+                |body| {
+                    begins.send(()).unwrap_or_default();
+                    waits.recv().unwrap_or_default();
+                    Builder::new().spawn(body)
+                },
+            )
+        });
+        begun.recv_timeout(WAIT).expect("it begins");
+        let (runs, has_run) = mpsc::channel();
+        let other = std::thread::spawn(move || {
+            let body = move || runs.send(()).unwrap_or_default();
+            start(body, |body| Builder::new().spawn(body))
+        });
+        let has_run = has_run.recv_timeout(WAIT);
+        // Before anything fails: the other tests of this process start threads too.
+        drop(go_on);
+        for starter in [slow, other] {
+            starter.join().expect("no panic").expect("a thread");
+        }
+        assert_eq!(has_run, Ok(()), "it waited for the slow one");
+    }
+
+    #[test]
+    fn a_thread_that_was_not_started_is_not_waited_for() {
+        let mut threads = Threads::default();
+        let (failed, ended, runs) = (threads.announce(), threads.announce(), threads.announce());
+        let error = io::Error::from(io::ErrorKind::OutOfMemory);
+        assert!(threads.note_start(failed, Err(error)).is_err());
+        if let Some(thread) = threads.find(ended) {
+            thread.state = ThreadState::Ended(None);
+        }
+        threads.sweep();
+        // It had ended and was let go before its starter had noted its handle.
+        let handle = || Ok(std::thread::spawn(|| {}));
+        threads.note_start(ended, handle()).expect("started");
+        threads.note_start(runs, handle()).expect("started");
+        let left: Vec<_> = threads.list.iter().map(|t| (t.number, t.state)).collect();
+        assert_eq!(left.len(), 1);
+        assert!(left[0] == (runs, ThreadState::Running));
+        assert!(threads.list[0].handle.is_some());
+    }
 }

@@ -29,6 +29,9 @@ const OF_FFI: [&str; 4] = ["programs", "shipped", "go", "overshoot"];
 /// The test programs of `cli/tests`.
 const OF_CLI: [&str; 1] = ["command"];
 
+/// The crates in `adapters`, without what all their names begin with.
+const OF_ADAPTERS: [&str; 2] = ["redis-pool", "postgres-pool"];
+
 /// Runs the tests of `program` that `names` begins.
 pub fn run(program: &str, names: &str, limit: u64) -> Outcome {
     let mut build = cargo(program);
@@ -118,6 +121,13 @@ fn cargo(program: &str) -> Command {
         "lib" => cargo.arg("--lib"),
         "ffi-lib" => cargo.args(["-p", "syncguard-ffi", "--lib"]),
         name if OF_FFI.contains(&name) => cargo.args(["-p", "syncguard-ffi", "--test", name]),
+        name if OF_ADAPTERS.contains(&name) => cargo.args([
+            "-p",
+            &format!("syncguard-{name}"),
+            "--lib",
+            "--test",
+            "pool",
+        ]),
         name if OF_CLI.contains(&name) => cargo.args(["-p", "syncguard-cli", "--test", name]),
         name => cargo.args(["--test", name]),
     };

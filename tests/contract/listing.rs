@@ -109,6 +109,25 @@ fn on_redis() {
     }
 }
 
+/// The server removes what has expired by itself; a value that another program wrote without a lifetime stays.
+#[test]
+fn a_lock_of_redis_that_outlives_its_lease_is_not_listed() {
+    let server = RedisServer::start(&[]);
+    let client = Client::open_with(&server.url(), &verbs::patient()).expect("a client");
+    let guard = client.lock("live").expect("a lock");
+    let value = server.cli(&["GET", "syncguard:live"]).text();
+    let ends = format!("\"expiresAtMs\":{}", guard.expires_at_ms());
+    assert!(value.contains(&ends), "{value}");
+    let now = server.cli(&["TIME"]).list()[0].text();
+    let ended = now.parse::<i64>().expect("seconds") * 1000 - 60_000;
+    let dead = value
+        .replace(&ends, &format!("\"expiresAtMs\":{ended}"))
+        .replace("\"live\"", "\"dead\"");
+    server.cli(&["SET", "syncguard:dead", &dead]);
+    let (keys, _) = listed(&client, "", 100);
+    assert_eq!(keys, BTreeSet::from(["live".to_owned()]));
+}
+
 #[test]
 fn on_postgres() {
     let server = Server::start(&[]);

@@ -23,7 +23,7 @@ fn faults(mutant: &Mutant) -> Vec<String> {
     let found = text.matches(mutant.old).count();
     let programs =
         ["tests", "ffi/tests", "cli/tests"].map(|dir| format!("{dir}/{}/main.rs", mutant.program));
-    let has_program = ["lib", "ffi-lib"].contains(&mutant.program)
+    let has_program = ["lib", "ffi-lib", "redis-pool", "postgres-pool"].contains(&mutant.program)
         || programs.iter().any(|program| {
             Path::new(env!("CARGO_MANIFEST_DIR"))
                 .join(program)

@@ -53,6 +53,36 @@ pub const GATES: &[Mutant] = &[
         tests: "sqlite::a_gate_passes_newer_and_equal_fences_and_refuses_older_ones",
         limit: 200,
     },
+    Mutant {
+        place: "gates",
+        bug: "the gate of Postgres does not remember a newer fence",
+        file: "src/stores/postgres/gate.sql",
+        old: "IF v_newest OPERATOR(pg_catalog.<) p_fence THEN",
+        new: "IF v_newest OPERATOR(pg_catalog.<) p_fence AND false THEN",
+        program: "gates",
+        tests: "postgres::a_gate_passes_newer_and_equal_fences_and_refuses_older_ones",
+        limit: 200,
+    },
+    Mutant {
+        place: "gates",
+        bug: "the gate of SQLite can be set back",
+        file: "src/stores/sqlite/gate.sql",
+        old: "WHEN NEW.fence < OLD.fence OR NEW.resource <> OLD.resource",
+        new: "WHEN NEW.resource <> OLD.resource",
+        program: "gates",
+        tests: "sqlite::",
+        limit: 200,
+    },
+    Mutant {
+        place: "gates",
+        bug: "a gate over a place that compares and sets writes over a newer fence",
+        file: "src/backend/gate.rs",
+        old: "Some(record) if record.fence > fence => {",
+        new: "Some(record) if record.fence > fence && fence.is_none() => {",
+        program: "gates",
+        tests: "compare_and_set::",
+        limit: 200,
+    },
 ];
 
 pub const CLOCK_FENCES: &[Mutant] = &[
@@ -86,6 +116,26 @@ pub const CLOCK_FENCES: &[Mutant] = &[
         tests: "clock_fences::a_postgres_clock_after_2128_is_an_error_and_changes_nothing",
         limit: 200,
     },
+    Mutant {
+        place: "clock fences",
+        bug: "a clock that stands still repeats a fence",
+        file: "src/types/fence.rs",
+        old: "        Ok(next.max(Self(u64::try_from(now_ms).unwrap_or(0))))",
+        new: "        Ok(u64::try_from(now_ms).map_or(next, Self))",
+        program: "lib",
+        tests: "fence::tests::",
+        limit: 200,
+    },
+    Mutant {
+        place: "clock fences",
+        bug: "a client that counts is not told of fences of a clock",
+        file: "src/waiting/core.rs",
+        old: "if told.len() >= KEYS_TOLD_OF || !told.insert(hash.clone()) {",
+        new: "if told.len() >= KEYS_TOLD_OF || told.insert(hash.clone()) {",
+        program: "contract",
+        tests: "clock_fences::a_client_that_counts_is_warned_once_per_key",
+        limit: 200,
+    },
 ];
 
 pub const LISTING: &[Mutant] = &[
@@ -106,7 +156,7 @@ pub const LISTING: &[Mutant] = &[
         old: "if live and type(lock.key) == 'string'",
         new: "if lock and type(lock.key) == 'string'",
         program: "contract",
-        tests: "listing::on_redis",
+        tests: "listing::a_lock_of_redis_that_outlives_its_lease_is_not_listed",
         limit: 200,
     },
     Mutant {

@@ -113,6 +113,16 @@ pub const LIFECYCLE: &[Mutant] = &[
         tests: "guard::max_hold_ends_the_renewals",
         limit: 120,
     },
+    Mutant {
+        place: "lifecycle",
+        bug: "the thread of a callback waits for another one that is slow to start",
+        file: "src/runtime/ending.rs",
+        old: "    let number = process.threads.lock().announce();",
+        new: "    static ONE: Mutex<()> = Mutex::new(());\n    let _one = ONE.lock();\n    let number = process.threads.lock().announce();",
+        program: "lib",
+        tests: "ending::tests::",
+        limit: 200,
+    },
 ];
 
 pub const WAITING: &[Mutant] = &[
@@ -248,36 +258,6 @@ pub const POOL: &[Mutant] = &[
         program: "redis",
         tests: "servers::a_server_that_forgets_or_restarts_is_not_an_error",
         limit: 200,
-    },
-    Mutant {
-        place: "pool",
-        bug: "the beginning of a reply that was not asked for is kept for the next call",
-        file: "src/backend/trips.rs",
-        old: "open == side.replies.len() && side.filled == 0",
-        new: "open == side.replies.len()",
-        program: "redis",
-        tests: "trips::replies_too_many",
-        limit: 200,
-    },
-    Mutant {
-        place: "pool",
-        bug: "a connection that kept a caller waiting too long takes more requests",
-        file: "src/backend/trips.rs",
-        old: "        if timed_out {\n            self.retire_locked(&mut state);",
-        new: "        if timed_out && state.retired {\n            self.retire_locked(&mut state);",
-        program: "redis",
-        tests: "trips::a_late_caller trips::a_reply_too_few",
-        limit: 200,
-    },
-    Mutant {
-        place: "pool",
-        bug: "a reader that has its answer leaves the others without one",
-        file: "src/backend/trips.rs",
-        old: "            bells.extend(state.successor());",
-        new: "",
-        program: "redis",
-        tests: "trips::calls_at_the_same_time trips::a_reply_too_few",
-        limit: 300,
     },
 ];
 

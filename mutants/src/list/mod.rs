@@ -5,6 +5,7 @@
 mod beside;
 mod bindings;
 mod lock;
+mod shared;
 mod stores;
 mod wire;
 
@@ -21,7 +22,8 @@ pub struct Mutant {
     pub old: &'static str,
     /// What it says with the bug.
     pub new: &'static str,
-    /// The test program: a folder of `tests/`, `ffi/tests/` or `cli/tests/`, or `lib` for the unit tests.
+    /// The test program: a folder of `tests/`, `ffi/tests/` or `cli/tests/`; `lib` or `ffi-lib` for unit tests; `redis-pool` or
+    /// `postgres-pool` for all tests of that crate.
     pub program: &'static str,
     /// Names of tests, or beginnings of them, separated by spaces. For the program `go` a pattern of Go's own tests.
     pub tests: &'static str,
@@ -29,13 +31,15 @@ pub struct Mutant {
     pub limit: u64,
 }
 
-pub const PLACES: [&str; 16] = [
+pub const PLACES: [&str; 18] = [
     "Redis scripts",
     "Postgres functions",
     "SQLite statements",
     "lifecycle",
     "waiting",
     "pool",
+    "shared connections",
+    "adapters",
     "undo",
     "start-up and wire",
     "TLS",
@@ -56,6 +60,8 @@ pub fn all() -> impl Iterator<Item = &'static Mutant> {
         lock::LIFECYCLE,
         lock::WAITING,
         lock::POOL,
+        shared::CONNECTIONS,
+        shared::ADAPTERS,
         lock::UNDO,
         wire::START_UP,
         wire::TLS,

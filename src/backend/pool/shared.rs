@@ -239,3 +239,6 @@ impl<C> Drop for OpenSlot<'_, C> {
         self.pool.give_back(self.rank);
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

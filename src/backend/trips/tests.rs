@@ -1,21 +1,38 @@
-//! Roles and replies go to the callers that they are for, also when one leaves, panics or is late.
+//! The roles of callers that share a connection: each is handed on, and each reply goes to the request that it answers.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc;
+use std::thread::Scope;
 use std::time::Duration;
 
 use super::*;
+use crate::runtime::cancel::CancelToken;
+
+/// How long a test waits for what must happen: far longer than it takes, for machines that are busy.
+const WAIT: Duration = Duration::from_secs(30);
 
 type Wire = Trips<u8, ()>;
 
-fn ask(trips: &Wire, byte: u8) -> Asking<'_, u8, ()> {
+fn try_ask(trips: &Wire, byte: u8, only_if_idle: bool) -> Result<Asking<'_, u8, ()>, NotTaken> {
     let question = Question {
         deadline: None,
         replies: 1,
-        only_if_idle: false,
+        only_if_idle,
     };
-    trips
-        .ask(&question, |_, _| Ok(true), |outbox| outbox.push(byte))
-        .expect("it takes requests")
+    trips.ask(&question, |_, _| Ok(true), |outbox| outbox.push(byte))
+}
+
+fn ask(trips: &Wire, byte: u8) -> Asking<'_, u8, ()> {
+    try_ask(trips, byte, false).expect("it takes requests")
+}
+
+/// Asks, and sends the request.
+fn sent(trips: &Wire, byte: u8) -> Ticket {
+    let (ticket, turn) = ask(trips, byte);
+    let mut turn = turn.expect("it writes");
+    turn.advance(1);
+    assert!(turn.more().is_none());
+    ticket
 }
 
 fn surplus() -> LockError {
@@ -88,26 +105,14 @@ fn a_reply_to_what_was_not_sent_ends_the_connection_for_all() {
     };
     assert!(error.may_have_applied());
     drop(turn);
-    let question = Question {
-        deadline: None,
-        replies: 1,
-        only_if_idle: false,
-    };
-    let refused = trips.ask(&question, |_, _| Ok(true), |_| {}).err();
+    let refused = try_ask(&trips, 3, false).err();
     assert!(matches!(refused, Some(NotTaken::Elsewhere)));
 }
 
 #[test]
 fn the_last_caller_that_leaves_ends_the_connection_and_a_late_one_retires_it() {
     let trips = Arc::new(Wire::new(Vec::new()));
-    let (late, turn) = ask(&trips, 1);
-    let mut turn = turn.expect("it writes");
-    turn.advance(1);
-    assert!(turn.more().is_none());
-    let (other, turn) = ask(&trips, 2);
-    let mut turn = turn.expect("it writes");
-    turn.advance(1);
-    assert!(turn.more().is_none());
+    let (late, other) = (sent(&trips, 1), sent(&trips, 2));
     let over = Call::new().within(Duration::ZERO);
     assert!(matches!(trips.next(late, &over), TripStep::Over));
     trips.leave(late, true);
@@ -115,6 +120,113 @@ fn the_last_caller_that_leaves_ends_the_connection_and_a_late_one_retires_it() {
     assert!(read(&trips, other, &[1, 2]).expect("in step"));
     assert!(trips.has_ended(), "it is drained");
     assert_eq!(trips.take(other, Vec::pop), Some(2));
+}
+
+#[test]
+fn a_caller_that_leaves_alone_ends_the_connection() {
+    let trips = Arc::new(Wire::new(Vec::new()));
+    let alone = sent(&trips, 1);
+    // Its reply would be that of the next request.
+    trips.leave(alone, false);
+    assert!(trips.is_closing() && trips.has_ended());
+    assert!(matches!(
+        try_ask(&trips, 2, false),
+        Err(NotTaken::Elsewhere)
+    ));
+}
+
+#[test]
+fn the_place_of_a_caller_that_has_left_serves_another_request() {
+    let trips = Arc::new(Wire::new(Vec::new()));
+    let (left, stays) = (sent(&trips, 1), sent(&trips, 2));
+    trips.leave(left, false);
+    assert!(read(&trips, stays, &[1, 2]).expect("in step"));
+    assert_eq!(trips.take(stays, Vec::pop), Some(2));
+    // Both places are free, and one of them was left.
+    let both = [sent(&trips, 3), sent(&trips, 4)];
+    assert!(read(&trips, both[1], &[3, 4]).expect("in step"));
+    assert_eq!(both.map(|t| trips.take(t, Vec::pop)), [Some(3), Some(4)]);
+    assert!(!trips.has_ended());
+}
+
+#[test]
+fn a_request_that_must_not_wait_behind_others_is_taken_by_an_idle_connection_alone() {
+    let trips = Arc::new(Wire::new(Vec::new()));
+    let first = sent(&trips, 1);
+    assert!(matches!(try_ask(&trips, 2, true), Err(NotTaken::Elsewhere)));
+    assert!(!trips.is_closing(), "it serves the others");
+    assert!(read(&trips, first, &[1]).expect("in step"));
+    trips.take(first, Vec::pop);
+    assert!(try_ask(&trips, 2, true).is_ok());
+}
+
+/// What a caller on another thread does next, asleep or not.
+fn next_elsewhere<'a>(
+    scope: &'a Scope<'a, '_>,
+    trips: &'a Arc<Wire>,
+    ticket: Ticket,
+    token: &'a CancelToken,
+) -> mpsc::Receiver<&'static str> {
+    let (tells, told) = mpsc::channel();
+    scope.spawn(move || {
+        let call = Call::new().within(WAIT).cancelled_by(token);
+        let step = match trips.next(ticket, &call) {
+            TripStep::Answered => "answered",
+            TripStep::Over => "over",
+            TripStep::Ended(_) => "ended",
+            TripStep::Write(_) => "write",
+            TripStep::Read(_) => "read",
+        };
+        tells.send(step).unwrap_or_default();
+    });
+    let end = Instant::now() + WAIT;
+    while !trips.state.lock().seats[ticket.0].asleep {
+        assert!(Instant::now() < end, "it does not sleep");
+        std::thread::yield_now();
+    }
+    told
+}
+
+#[test]
+fn a_reader_that_leaves_hands_its_role_to_one_that_sleeps() {
+    let trips = Arc::new(Wire::new(Vec::new()));
+    let (leaver, sleeper) = (sent(&trips, 1), sent(&trips, 2));
+    let token = CancelToken::new();
+    std::thread::scope(|scope| {
+        let TripStep::Read(turn) = trips.next(leaver, &Call::new()) else {
+            panic!("no role is free");
+        };
+        let told = next_elsewhere(scope, &trips, sleeper, &token);
+        drop(turn);
+        trips.leave(leaver, false);
+        assert_eq!(told.recv_timeout(WAIT * 2), Ok("read"));
+    });
+}
+
+#[test]
+fn a_cancel_wakes_a_caller_that_sleeps_and_no_other() {
+    let trips = Arc::new(Wire::new(Vec::new()));
+    let (reader, sleeper) = (sent(&trips, 1), sent(&trips, 2));
+    let token = CancelToken::new();
+    std::thread::scope(|scope| {
+        let TripStep::Read(turn) = trips.next(reader, &Call::new()) else {
+            panic!("no role is free");
+        };
+        let told = next_elsewhere(scope, &trips, sleeper, &token);
+        let begun = Instant::now();
+        token.cancel();
+        assert_eq!(told.recv_timeout(WAIT * 2), Ok("over"));
+        assert!(begun.elapsed() < WAIT, "its deadline woke it");
+        trips.leave(sleeper, false);
+        // The reader goes on, and the reply to the other one is dropped.
+        let mut turn = turn;
+        turn.side().replies.extend([1, 2]);
+        assert!(matches!(
+            turn.deliver(reader, surplus),
+            Ok(Delivered::Answered)
+        ));
+        assert_eq!(trips.take(reader, Vec::pop), Some(1));
+    });
 }
 
 /// Its caller is told that nothing was applied, and so does not undo it: it must never be sent.

@@ -127,7 +127,9 @@ fn wrongs(row: &Row, options: &Options) -> Vec<String> {
         .sum::<u64>()
         > 0
     {
-        wrong.push("lost locks or failed calls".to_owned());
+        let why = row.figures["why"].as_array().into_iter().flatten();
+        let why: Vec<_> = why.filter_map(Value::as_str).collect();
+        wrong.push(format!("lost locks or failed calls: {}", why.join("; ")));
     }
     let bytes = number("bytes per lock, renewing");
     if options.count >= MANY && bytes > BYTES {
@@ -159,6 +161,10 @@ struct Working {
 impl Working {
     /// Starts a process and waits until it says that its work has begun.
     fn start(what: &str, store: &Store, count: usize, time: Duration) -> Result<Self, String> {
+        Self::spawn(what, store, count, time)?.begun()
+    }
+
+    fn spawn(what: &str, store: &Store, count: usize, time: Duration) -> Result<Self, String> {
         let program = std::env::current_exe().map_err(|e| e.to_string())?;
         let mut process = Command::new(program)
             .args(["child", what, &store.url(), &count.to_string()])
@@ -168,9 +174,13 @@ impl Working {
             .map_err(|e| e.to_string())?;
         let out = process.stdout.take().ok_or("no output")?;
         let lines = BufReader::new(out).lines();
-        let mut working = Self { process, lines };
-        match working.line()?.as_str() {
-            "ready" => Ok(working),
+        Ok(Self { process, lines })
+    }
+
+    /// Waits until it says that its work has begun.
+    fn begun(mut self) -> Result<Self, String> {
+        match self.line()?.as_str() {
+            "ready" => Ok(self),
             other => Err(format!("a process said {other:?}")),
         }
     }
@@ -233,18 +243,27 @@ fn clients(kind: Kind, options: &Options) -> Result<Row, String> {
     let mut store = Store::start(kind, 4 * clients + 20);
     let time = options.time / 3;
     let all = (0..processes)
-        .map(|_| Working::start("clients", &store, PER_PROCESS, time))
+        .map(|_| Working::spawn("clients", &store, PER_PROCESS, time))
+        .collect::<Result<Vec<_>, _>>()?;
+    let all = all
+        .into_iter()
+        .map(Working::begun)
         .collect::<Result<Vec<_>, _>>()?;
     std::thread::sleep(time / 3);
     store.be_away(AWAY);
-    let mut sums = serde_json::Map::new();
+    let (mut sums, mut why) = (serde_json::Map::new(), Vec::new());
     for working in all {
         let figures = working.figures()?;
         for (name, figure) in figures.as_object().into_iter().flatten() {
+            if let Some(texts) = figure.as_array() {
+                why.extend(texts.iter().cloned());
+                continue;
+            }
             let before = sums.get(name).and_then(Value::as_u64).unwrap_or(0);
             sums.insert(name.clone(), (before + figure.as_u64().unwrap_or(0)).into());
         }
     }
+    sums.insert("why".to_owned(), why.into());
     Ok(Row {
         kind,
         what: format!(

@@ -24,6 +24,7 @@ pub fn write(page: &Path, options: &Options, rows: &[Row]) -> Result<(), String>
     for row in rows {
         let figures = row.figures.as_object().into_iter().flatten();
         let figures: Vec<_> = figures
+            .filter(|(_, figure)| !figure.is_array())
             .map(|(name, f)| format!("{name}: {}", shown(f)))
             .collect();
         let cells = (row.kind.name(), &row.what, figures.join("; "));

@@ -10,10 +10,11 @@ use syncguard::{
     LockId, LockOptions, Ttl,
 };
 
+use super::byhand::ByHand;
 use super::pgraw::{Advisory, EightTrips, PostgresSession};
 use super::protocol::Protocol;
 use super::servers::Target;
-use super::session::Recording;
+use super::session::{Pipeline, Recording};
 use super::sqlite;
 
 /// A caller that takes a lock and gives it back.
@@ -21,6 +22,10 @@ pub trait Caller: Send {
     /// Whether it was granted; false if the caller's own time was over.
     fn acquire(&mut self) -> Result<bool, String>;
     fn release(&mut self) -> Result<(), String>;
+    /// How many locks it takes at once.
+    fn locks(&self) -> usize {
+        1
+    }
 }
 
 /// How callers wait.
@@ -58,7 +63,8 @@ impl Wait {
     }
 }
 
-/// A way to lock. `kind` is `floor`, `verbs`, `lock`, `advisory` or `eight-trips`; the URL says where.
+/// A way to lock. `kind` is `floor`, `pipeline`, `verbs`, `lock`, `default-pool`, `apart`, `by-hand`, `advisory` or `eight-trips`; the
+/// URL says where.
 pub struct Contender {
     kind: String,
     url: String,
@@ -68,7 +74,7 @@ pub struct Contender {
 impl Contender {
     pub fn new(kind: &str, url: &str) -> Result<Self, String> {
         let recording = match (kind, Target::of(url)) {
-            ("floor", Target::Redis(socket)) => {
+            ("floor" | "pipeline", Target::Redis(socket)) => {
                 Some(Recording::make(Protocol::Redis, &socket, 0, TTL)?)
             }
             ("floor", Target::Postgres(socket, port)) => {
@@ -85,6 +91,11 @@ impl Contender {
 
     /// Callers of keys of their own that share one client, as the threads of a program do.
     pub fn crowd(&self, count: usize) -> Result<Vec<Box<dyn Caller>>, String> {
+        if let ("pipeline", Some(recording), Target::Redis(socket)) =
+            (&*self.kind, &self.recording, Target::of(&self.url))
+        {
+            return Ok(vec![Box::new(Pipeline::open(recording, &socket, count)?)]);
+        }
         let client = self.client(count + 1)?;
         (0..count)
             .map(|i| self.caller(&client, &key(i), i, None))
@@ -138,8 +149,11 @@ impl Contender {
     }
 
     pub fn client(&self, pool: usize) -> Result<Client, String> {
-        Client::open_with(&self.url, &ClientOptions::new().pool_size(pool))
-            .map_err(|e| e.to_string())
+        let options = match &*self.kind {
+            "default-pool" => ClientOptions::new(),
+            _ => ClientOptions::new().pool_size(pool),
+        };
+        Client::open_with(&self.url, &options).map_err(|e| e.to_string())
     }
 
     fn caller(
@@ -152,7 +166,7 @@ impl Contender {
         let bare = |e: String| format!("{}: {e}", self.kind);
         let mut caller: Box<dyn Caller> = match (&*self.kind, Target::of(&self.url)) {
             ("verbs", _) => Box::new(Verbs::new(client.clone(), key)?),
-            ("lock" | "apart", _) => Box::new(Locks {
+            ("lock" | "default-pool" | "apart", _) => Box::new(Locks {
                 client: client.clone(),
                 key: key.to_owned(),
                 options: wait.unwrap_or(Wait::Default).options(),
@@ -163,6 +177,7 @@ impl Contender {
                 let recording = self.recording.as_ref().ok_or("no recording")?;
                 Box::new(recording.open(&socket, number).map_err(bare)?)
             }
+            ("by-hand", Target::Redis(socket)) => Box::new(ByHand::open(&socket, key)?),
             ("advisory", Target::Postgres(socket, _)) => Box::new(Advisory {
                 session: PostgresSession::open(&socket)?,
                 key: key.to_owned(),

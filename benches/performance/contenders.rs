@@ -112,6 +112,8 @@ fn peers() -> PathBuf {
 }
 
 const NOTHING: &str = "–";
+/// As `lock()`, with the size of the pool that a client has if nothing is said.
+const DEFAULT_POOL: &str = "syncguard lock(), default pool";
 pub const C: &str = "C syncguard_lock";
 pub const GO: &str = "Go syncguard";
 
@@ -127,6 +129,7 @@ fn ours(floor: &'static str, url: &str) -> Vec<Entry> {
             "renewal and waiting are the caller's",
         ),
         own("syncguard lock()", Role::Us, "lock", url, NOTHING),
+        own(DEFAULT_POOL, Role::Us, "default-pool", url, NOTHING),
     ]
 }
 
@@ -143,9 +146,24 @@ pub fn go(url: &str) -> Entry {
 
 pub fn redis(store: &Store) -> Vec<Entry> {
     let socket = &*store.path.display().to_string();
-    let mut all = ours("floor: same EVALSHA", &store.url);
-    all.extend(bindings(&store.url));
+    let url = &*store.url;
+    let mut all = ours("floor: same EVALSHA", url);
+    all.extend(bindings(url));
     all.extend([
+        own(
+            "floor with a pipeline",
+            Role::Floor,
+            "pipeline",
+            url,
+            "no library, no threads: one connection, and all requests together",
+        ),
+        own(
+            "SET NX and a script, by hand",
+            Role::Peer,
+            "by-hand",
+            url,
+            "no fence, no renewal, no waiting, no deadline",
+        ),
         built(
             "redis-py Lock",
             Role::Peer,
@@ -301,6 +319,16 @@ impl Running {
             Err(RecvTimeoutError::Timeout) => Err(format!("{name}: no answer")),
             Err(RecvTimeoutError::Disconnected) => Err(format!("{name}: it ended")),
         }
+    }
+
+    /// How many connections its process has open. What it talks to the bench by are pipes.
+    pub fn connections(&self) -> usize {
+        let all = std::fs::read_dir(format!("/proc/{}/fd", self.child.id()));
+        let names = all.into_iter().flatten().flatten();
+        let names = names.filter_map(|fd| std::fs::read_link(fd.path()).ok());
+        names
+            .filter(|name| name.to_string_lossy().starts_with("socket:"))
+            .count()
     }
 
     pub fn pin(&self, cores: &Cores, place: Place) {

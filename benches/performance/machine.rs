@@ -4,14 +4,27 @@ use std::fs::{self, File};
 use std::io::{Seek, Write};
 use std::path::Path;
 use std::process::Command;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::Bench;
 use super::servers::Stores;
 use super::stats::Figure;
 
+/// A machine on which as much of the processor is idle is quiet enough.
+const QUIET: f64 = 0.97;
+/// How often it is looked at, and how long each time.
+const LOOKS: usize = 30;
+const LOOK: Duration = Duration::from_secs(2);
+
 pub fn report(bench: &mut Bench, stores: &Stores) {
     let mut rows = facts();
+    let idle = wait_until_idle(if bench.plan.quick { 0 } else { LOOKS });
+    let shown = match idle {
+        Some(part) if part >= QUIET => format!("{:.0} %", part * 100.0),
+        Some(part) => format!("**{:.0} %: other programs ran beside it**", part * 100.0),
+        None => "not known".to_owned(),
+    };
+    rows.push(("idle before the run".to_owned(), shown));
     for (name, store) in [
         ("Redis", &stores.redis),
         ("Postgres", &stores.postgres_disk),
@@ -32,6 +45,35 @@ pub fn report(bench: &mut Bench, stores: &Stores) {
     }
     let rows: Vec<Vec<String>> = rows.into_iter().map(|(n, v)| vec![n, v]).collect();
     bench.page.table(&["", ""], &rows);
+}
+
+/// Waits until nothing else runs, and answers which part of the processor was idle at the last look.
+fn wait_until_idle(looks: usize) -> Option<f64> {
+    let mut part = None;
+    for _ in 0..looks {
+        let before = processor_time()?;
+        std::thread::sleep(LOOK);
+        let after = processor_time()?;
+        let all = (after.1 - before.1).max(1) as f64;
+        let idle = (after.0 - before.0) as f64 / all;
+        part = Some(idle);
+        if idle >= QUIET {
+            break;
+        }
+    }
+    part
+}
+
+/// Of all cores since they were started: idle, and in all.
+fn processor_time() -> Option<(u64, u64)> {
+    let text = fs::read_to_string("/proc/stat").ok()?;
+    let line = text.lines().next()?;
+    let parts: Vec<u64> = line
+        .split_whitespace()
+        .filter_map(|word| word.parse().ok())
+        .collect();
+    // user, nice, system, idle, iowait
+    Some((parts.get(3)? + parts.get(4)?, parts.iter().take(8).sum()))
 }
 
 fn facts() -> Vec<(String, String)> {

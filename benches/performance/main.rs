@@ -3,6 +3,7 @@
 //! target/bench. `BENCH_ONLY=paired,scale` runs some sections only. Fails if a contender errs, never because of a time.
 
 mod beside;
+mod byhand;
 mod callers;
 mod chart;
 mod contenders;

@@ -190,6 +190,74 @@ impl Patched {
     }
 }
 
+/// Callers without threads on one connection: all their requests go out together, and all their answers are read together. No client
+/// gets more out of the server.
+pub struct Pipeline {
+    replay: Replay,
+    callers: Vec<(Patched, Patched)>,
+    requests: Vec<u8>,
+}
+
+impl Pipeline {
+    pub fn open(recording: &Arc<Recording>, socket: &Path, callers: usize) -> Result<Self, String> {
+        let patched = |number| {
+            let key = format!("bench-{number:08}");
+            let of = |exchange: &Exchange| Patched::new(&exchange.request, &key, &recording.id);
+            (of(&recording.acquire), of(&recording.release))
+        };
+        Ok(Self {
+            replay: recording.open(socket, 0)?,
+            callers: (0..callers).map(patched).collect(),
+            requests: Vec::new(),
+        })
+    }
+
+    /// Sends the request that `pick` names of every caller, and checks every answer.
+    fn trip(
+        &mut self,
+        pick: impl Fn(&(Patched, Patched)) -> &Patched,
+        answers: usize,
+        good: &[u8],
+    ) -> Result<(), String> {
+        self.requests.clear();
+        for caller in &self.callers {
+            self.requests.extend_from_slice(&pick(caller).bytes);
+        }
+        let answers = answers * self.callers.len();
+        let n = self.replay.exchange(&self.requests, answers)?;
+        let all = &self.replay.input[..n];
+        let protocol = self.replay.recording.protocol;
+        if places(all, good).len() != self.callers.len() {
+            return Err("the floor with a pipeline was refused".to_owned());
+        }
+        protocol.check(all, good)
+    }
+}
+
+impl Caller for Pipeline {
+    fn acquire(&mut self) -> Result<bool, String> {
+        let replay = &mut self.replay;
+        for (acquire, release) in &mut self.callers {
+            replay.next = (replay.next + 1) % replay.ids.len();
+            let id = replay.ids[replay.next];
+            acquire.put(id.as_str());
+            release.put(id.as_str());
+        }
+        let answers = replay.recording.acquire.answers;
+        self.trip(|caller| &caller.0, answers, b"*4\r\n:1\r\n")?;
+        Ok(true)
+    }
+
+    fn release(&mut self) -> Result<(), String> {
+        let answers = self.replay.recording.release.answers;
+        self.trip(|caller| &caller.1, answers, b":1\r\n")
+    }
+
+    fn locks(&self) -> usize {
+        self.callers.len()
+    }
+}
+
 /// A caller that has no library.
 pub struct Replay {
     recording: Arc<Recording>,

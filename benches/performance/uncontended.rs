@@ -15,6 +15,8 @@ struct Rounds {
     p50: Vec<f64>,
     p99: Vec<f64>,
     rate: Vec<f64>,
+    /// How many its process had after the rounds.
+    connections: usize,
 }
 
 struct Measured {
@@ -26,7 +28,9 @@ pub fn report(bench: &mut Bench, stores: &Stores) {
     bench.page.heading(2, "Uncontended");
     let text = format!(
         "Acquire and release of keys that no other caller wants. Every contender is a process of its own in its own runtime; {} interleaved \
-         rounds of {} ms, for one caller three times as many of a third. Callers are threads (goroutines, promises, tasks) of one process that share one client. Go programs run \
+         rounds of {} ms, for one caller three times as many of a third. Callers are threads (goroutines, promises, tasks) of one process that share one client. Connections are those that the process has after its \
+         rounds. Our contenders have a pool as large as the crowd and one, but for \"default pool\", which is 16; on Redis the callers share two \
+         connections of it, and the third one listens. Peers have a pool that grows, or one connection for all. Go programs run \
          with GOMAXPROCS={}, the cores of this machine and at least 2; one row shows what 1 costs, which Go takes by itself when it \
          is pinned to one core: a call of C that lasts 20 µs or more may then lose the only processor, for two switches of threads.",
         bench.plan.cycle_rounds,
@@ -44,6 +48,9 @@ pub fn report(bench: &mut Bench, stores: &Stores) {
     ] {
         let rows = measure(bench, store, &entries, &CALLERS);
         throughput_targets(bench, store.name, &rows);
+        if store.name == stores.redis.name {
+            peer_targets(bench, &rows);
+        }
         c_targets(bench, store.name, &rows);
     }
     let sqlite = &stores.sqlite_disk;
@@ -55,14 +62,50 @@ fn throughput_targets(bench: &mut Bench, server: &str, rows: &[Measured]) {
     if let (Some(floor), Some(verbs)) = (find("floor"), find("syncguard verbs")) {
         for (c, callers) in CALLERS.iter().enumerate().skip(1) {
             let part = ratio(&verbs.at[c].rate, &floor.at[c].rate);
+            // On Redis the callers share their trips.
+            let least = match (server, callers) {
+                ("Redis", 8) => 1.2,
+                ("Redis", 32) => 1.6,
+                _ => 0.95,
+            };
             bench.target(
                 &format!("{server}: throughput of verbs ÷ floor, {callers} callers"),
-                "≥ 0.95",
+                &format!("≥ {least}"),
                 part,
-                part.median >= 0.95,
+                part.median >= least,
             );
         }
     }
+}
+
+/// Where a crowd of this library is beside those that people would use instead.
+fn peer_targets(bench: &mut Bench, rows: &[Measured]) {
+    let find = |name: &str| rows.iter().find(|m| m.entry.name == name);
+    let Some(verbs) = find("syncguard verbs") else {
+        return;
+    };
+    for (c, peer) in [
+        (1, "redsync (Go)"),
+        (2, "redsync (Go)"),
+        (2, "redlock (npm)"),
+    ] {
+        let Some(peer) = find(peer).filter(|m| !m.at[c].rate.is_empty()) else {
+            continue;
+        };
+        let part = ratio(&verbs.at[c].rate, &peer.at[c].rate);
+        let what = format!(
+            "Redis: throughput of verbs ÷ {}, {} callers",
+            peer.entry.name, CALLERS[c]
+        );
+        bench.target(&what, "> 1", part, part.median > 1.0);
+    }
+    let connections = verbs.at[2].connections;
+    bench.target_shown(
+        "Redis: connections of a client with 32 threads",
+        "≤ 3",
+        connections.to_string(),
+        connections <= 3,
+    );
 }
 
 /// What the C interface adds to a cycle of one caller.
@@ -131,6 +174,9 @@ fn measure(
                 }
             }
         }
+        for (contender, measured) in running.iter().zip(&mut measured) {
+            measured.at[c].connections = contender.connections();
+        }
         show(bench, store.name, callers, &measured, c);
     }
     running.clear();
@@ -185,6 +231,7 @@ fn show(bench: &mut Bench, server: &str, callers: usize, measured: &[Measured], 
                 Figure::of(&r.rate).show(),
                 ratio(&r.p50, &floor.p50).show(),
                 ratio(&r.rate, &floor.rate).show(),
+                r.connections.to_string(),
                 m.entry.lacks.to_owned(),
             ]
         })
@@ -197,6 +244,7 @@ fn show(bench: &mut Bench, server: &str, callers: usize, measured: &[Measured], 
             "cycles/s",
             "p50 ÷ floor",
             "cycles/s ÷ floor",
+            "connections",
             "does not do",
         ],
         &rows,

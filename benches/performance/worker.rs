@@ -12,7 +12,6 @@
 //! A handoff is a grant to another caller than the one before; its time runs from the moment the release is begun to the moment
 //! the grant is known. Whatever goes wrong is answered with `error <text>`.
 
-use std::collections::HashMap;
 use std::io::{BufRead, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Barrier, Mutex};
@@ -28,7 +27,7 @@ pub fn run(kind: &str, url: &str) {
     let mut worker = match Contender::new(kind, url) {
         Ok(contender) => Worker {
             contender,
-            crowds: HashMap::new(),
+            crowd: (0, Vec::new()),
         },
         Err(e) => return println!("error {}", e.replace('\n', " ")),
     };
@@ -47,8 +46,8 @@ pub fn run(kind: &str, url: &str) {
 
 struct Worker {
     contender: Contender,
-    /// Kept, so that every round finds its connections made.
-    crowds: HashMap<usize, Vec<Box<dyn Caller>>>,
+    /// The last one and how many callers it is for, so that every round finds its connections made.
+    crowd: (usize, Vec<Box<dyn Caller>>),
 }
 
 impl Worker {
@@ -61,11 +60,10 @@ impl Worker {
         match words.first().copied() {
             Some("cycles") => {
                 let callers = number(1)? as usize;
-                if !self.crowds.contains_key(&callers) {
-                    self.crowds.insert(callers, self.contender.crowd(callers)?);
+                if self.crowd.0 != callers {
+                    self.crowd = (callers, self.contender.crowd(callers)?);
                 }
-                let crowd = self.crowds.get_mut(&callers).ok_or("no crowd")?;
-                cycles(crowd, Duration::from_millis(number(2)?))
+                cycles(&mut self.crowd.1, Duration::from_millis(number(2)?))
             }
             Some(how @ ("contend" | "handoff")) => {
                 let rivals = self
@@ -129,7 +127,7 @@ fn cycles(crowd: &mut [Box<dyn Caller>], time: Duration) -> Result<String, Strin
             }
             caller.release()?;
             let now = Instant::now();
-            own.push(nanos(now - last));
+            own.extend(std::iter::repeat_n(nanos(now - last), caller.locks()));
             last = now;
         }
         if let Ok(mut times) = times.lock() {

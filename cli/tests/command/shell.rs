@@ -5,7 +5,9 @@ use std::path::Path;
 use syncguard::{Client, LockOptions};
 
 use crate::support::common::redis::RedisServer;
-use crate::support::{end, eventually, foreground, is_alive, is_stopped, pids_of, text_of};
+use crate::support::{
+    end, eventually, foreground, is_alive, is_stopped, parent_of, pids_of, text_of,
+};
 use crate::terminal::Terminal;
 
 /// An interactive shell in a directory of its own.
@@ -115,6 +117,8 @@ fn a_job_of_the_background_gets_the_terminal_with_fg() {
     // It reads in the background, which stops it and the job.
     std::fs::write(shell.path("go"), "").expect("a file");
     eventually("the command stopped", || is_stopped(pid));
+    // A shell that does not know yet that a job stops puts it into the foreground without continuing it.
+    eventually("the job stopped", || is_stopped(parent_of(pid)));
     shell.answers("two");
     shell.terminal.types("fg\n");
     eventually("the command has the terminal", || shell.has_terminal(pid));

@@ -94,6 +94,11 @@ pub fn is_stopped(pid: i32) -> bool {
     fields(pid).first().is_some_and(|state| state == "T")
 }
 
+/// The process that started it.
+pub fn parent_of(pid: i32) -> i32 {
+    fields(pid)[1].parse().expect("a pid")
+}
+
 /// The process group that has the terminal of the process.
 pub fn foreground(pid: i32) -> Option<i32> {
     fields(pid).get(5).and_then(|group| group.parse().ok())

@@ -62,7 +62,8 @@ impl Recording {
         let listener = UnixListener::bind(&relay).map_err(|e| e.to_string())?;
         let socket = socket.to_owned();
         let writer = std::thread::spawn(move || relay_one(&listener, &socket));
-        let options = ClientOptions::new();
+        // A request names the time after which the server refuses it, and this one is sent for as long as the bench runs.
+        let options = ClientOptions::new().operation_timeout(Duration::from_secs(24 * 3600));
         let backend: Box<dyn Backend> = match protocol {
             Protocol::Redis => {
                 Box::new(RedisBackend::open(&url, &options).map_err(|e| e.to_string())?)

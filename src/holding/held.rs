@@ -235,6 +235,10 @@ impl Alarm for Held {
             Ring::Never => None,
             Ring::At(at) => Some(at),
             Ring::Start(at) if self.start_renewal(at) => Some(at),
+            Ring::Ready(at) => {
+                self.core.runtime.workers.expect_job();
+                Some(at)
+            }
             Ring::Start(_) => self.life.not_started(now + START_AGAIN),
             Ring::Lost => {
                 self.after_loss(true);

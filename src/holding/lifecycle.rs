@@ -30,6 +30,10 @@ const CALLBACK_LIMIT: Duration = Duration::from_secs(1);
 /// With less than this left of a lease, a failed renewal is not repeated: its answer would come too late.
 const SHORTEST_RETRY: Duration = Duration::from_millis(2);
 
+/// How long before the end of a lease a thread is made ready for the lost callbacks. While the process forks, or the machine is
+/// busy, starting one can take longer than is left between the local deadline and the store's.
+const READY_BEFORE: Duration = Duration::from_millis(50);
+
 pub(crate) struct Lifecycle {
     state: Mutex<LifecycleState>,
     /// Notified at every change that a caller may wait for.
@@ -48,6 +52,8 @@ struct LifecycleState {
     early: u8,
     /// When the next renewal is due; none if there will be none.
     renew_at: Option<Duration>,
+    /// The end of the lease for which a thread was made ready.
+    ready_for: Option<Duration>,
     /// A renewal is due and has not begun.
     due: bool,
     hold_until: Option<Duration>,
@@ -106,6 +112,7 @@ impl Lifecycle {
                 pace: lease.pace,
                 early: lease.early,
                 renew_at,
+                ready_for: None,
                 due: false,
                 hold_until: lease.max_hold.map(|d| lease.sent.saturating_add(d)),
                 expires_at_ms: lease.expires_at_ms,
@@ -137,6 +144,10 @@ impl Lifecycle {
         if now >= state.counted_on_until() {
             self.lose_overdue(&mut state, now);
             return Ring::Lost;
+        }
+        if state.ready_at().is_some_and(|at| now >= at) {
+            state.ready_for = Some(state.counted_on_until());
+            return state.alarm().map_or(Ring::Never, Ring::Ready);
         }
         let mut start = false;
         if state.renew_at.is_some_and(|at| now >= at) {
@@ -493,6 +504,13 @@ impl LifecycleState {
         self.deadline.min(applied)
     }
 
+    /// When a thread must be made ready for the lost callbacks; `None` if there are none, or it has been.
+    fn ready_at(&self) -> Option<Duration> {
+        let end = self.counted_on_until();
+        let is_needed = self.reports.contains(&Report::Wanted) && self.ready_for != Some(end);
+        is_needed.then(|| end.saturating_sub(READY_BEFORE))
+    }
+
     fn runs_a_callback_elsewhere(&self) -> bool {
         let elsewhere =
             |report: &Report| matches!(report, Report::Running(t) if *t != current_thread());
@@ -531,7 +549,8 @@ impl LifecycleState {
         if !self.is_held() {
             return None;
         }
+        let times = [self.renew_at, self.ready_at()];
         let end = self.counted_on_until();
-        Some(self.renew_at.map_or(end, |at| at.min(end)))
+        Some(times.into_iter().flatten().fold(end, Duration::min))
     }
 }

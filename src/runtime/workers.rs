@@ -36,6 +36,8 @@ pub(crate) struct Workers {
 struct WorkersState {
     queue: VecDeque<Job>,
     idle: usize,
+    /// A job is expected: until then the last worker without work stays.
+    expected_until: Option<Instant>,
     /// Workers without work do not stay; until there is new work.
     may_end: bool,
 }
@@ -54,10 +56,20 @@ impl Workers {
         state.queue.push_back(job);
         state.may_end = false;
         drop(state);
-        if !self.staff() {
+        if !self.staff(0) {
             // Without a timer thread there is no guard either; what cannot even be retried is run by the next worker.
             let _ = timer.set(timer.now() + AGAIN, Arc::clone(self) as Arc<dyn Alarm>);
         }
+    }
+
+    /// Has a thread wait for a job that will be run soon, and that cannot wait until a thread is started for it.
+    pub(crate) fn expect_job(self: &Arc<Self>) {
+        let mut state = self.state.lock();
+        state.expected_until = Some(Instant::now() + IDLE);
+        state.may_end = false;
+        drop(state);
+        // If none can be started now, `run` tries again.
+        self.staff(1);
     }
 
     /// Ends the threads that have no work, and the others when they have none.
@@ -69,11 +81,11 @@ impl Workers {
         self.work.notify_all();
     }
 
-    /// Sees to it that every queued job has a thread; false if one cannot be started.
-    fn staff(self: &Arc<Self>) -> bool {
+    /// Sees to it that every queued job has a thread, and that so many more are ready; false if one cannot be started.
+    fn staff(self: &Arc<Self>, ready: usize) -> bool {
         loop {
             let mut state = self.state.lock();
-            if state.queue.len() <= state.idle {
+            if state.queue.len() + ready <= state.idle {
                 self.work.notify_one();
                 return true;
             }
@@ -99,19 +111,28 @@ impl Workers {
                 state = self.state.lock();
                 state.idle += 1;
                 until = Instant::now() + IDLE;
-            } else if state.may_end || Instant::now() >= until {
+            } else if state.may_end || Instant::now() >= state.stays_until(until) {
                 state.idle -= 1;
                 return;
             } else {
-                self.work.wait_until(&mut state, Some(until));
+                let stays_until = state.stays_until(until);
+                self.work.wait_until(&mut state, Some(stays_until));
             }
         }
     }
 }
 
+impl WorkersState {
+    /// Until when a worker stays that would end at `until`.
+    fn stays_until(&self, until: Instant) -> Instant {
+        let expected = self.expected_until.filter(|_| self.idle == 1);
+        expected.map_or(until, |expected| until.max(expected))
+    }
+}
+
 impl Alarm for Workers {
     fn ring(self: Arc<Self>, now: Duration) -> Option<Duration> {
-        if self.staff() {
+        if self.staff(0) {
             None
         } else {
             Some(now + AGAIN)
@@ -144,6 +165,39 @@ mod tests {
         seen.sort_unstable();
         assert_eq!(seen, (0..100).collect::<Vec<_>>());
         drop(hold);
+    }
+
+    #[test]
+    fn an_expected_job_needs_no_new_thread() {
+        let (workers, timer) = (Workers::new(), Timer::new(Arc::new(BootClock)));
+        // One that has just become idle would end too soon.
+        let soon_over = Instant::now() - IDLE;
+        workers.expect_job();
+        workers.expect_job();
+        let stays_until = {
+            let state = workers.state.lock();
+            assert_eq!(state.idle, 1, "one is ready, and one is enough");
+            state.stays_until(soon_over)
+        };
+        assert!(stays_until > Instant::now(), "it would end before the job");
+        let (tx, rx) = mpsc::channel();
+        let state = workers.state.lock();
+        let me = Arc::clone(&workers);
+        let starter = std::thread::spawn(move || {
+            me.run(
+                &timer,
+                Box::new(move || tx.send(()).expect("it is awaited")),
+            );
+        });
+        drop(state);
+        starter.join().expect("no panic");
+        rx.recv_timeout(Duration::from_secs(30)).expect("it ran");
+        let end = Instant::now() + Duration::from_secs(30);
+        while workers.state.lock().idle == 0 {
+            assert!(Instant::now() < end, "the worker has not come back");
+            std::thread::yield_now();
+        }
+        assert_eq!(workers.state.lock().idle, 1, "another thread was started");
     }
 
     #[test]

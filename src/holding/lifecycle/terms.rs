@@ -43,6 +43,8 @@ pub(crate) enum Ring {
     At(Duration),
     /// Start a thread for the renewal that is due, and ring again then, when the lease is lost.
     Start(Duration),
+    /// Have a thread ready for the lost callbacks, and ring again then.
+    Ready(Duration),
     /// Queue the lost callbacks: the guard was lost just now.
     Lost,
 }

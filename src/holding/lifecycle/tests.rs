@@ -21,6 +21,10 @@ fn at(ms: u64) -> Duration {
 }
 
 fn life(ttl_ms: u64, pace: Pace) -> Lifecycle {
+    life_with([false, false], ttl_ms, pace)
+}
+
+fn life_with(callbacks: [bool; 2], ttl_ms: u64, pace: Pace) -> Lifecycle {
     Lifecycle::new(Lease {
         sent: at(0),
         ttl: ttl(ttl_ms),
@@ -28,7 +32,7 @@ fn life(ttl_ms: u64, pace: Pace) -> Lifecycle {
         early: 0,
         max_hold: None,
         expires_at_ms: EPOCH_MS + i64::try_from(ttl_ms).expect("a short time"),
-        callbacks: [true, false],
+        callbacks,
     })
 }
 
@@ -188,6 +192,26 @@ fn without_a_heartbeat_nothing_is_renewed() {
     let effect = extend(&life, 100, 1_000, &unknown(5_000));
     assert_eq!(effect.alarm, Some(believed_until(at(100), ttl(1_000))));
     assert!(matches!(life.ring(at(500)), Ring::At(_)));
+}
+
+/// Starting one when the lease has ended can take longer than the holder has.
+#[test]
+fn before_the_lease_ends_a_thread_is_made_ready_for_its_callbacks() {
+    let life = life_with([true, false], 30_000, Pace::Never);
+    let end = believed_until(at(0), ttl(30_000));
+    assert_eq!(life.alarm(), Some(end - at(50)));
+    assert_eq!(life.ring(end - at(51)), Ring::At(end - at(50)));
+    assert_eq!(life.ring(end - at(50)), Ring::Ready(end));
+    // Once is enough for this end; a later one needs another.
+    assert_eq!(life.ring(end - at(49)), Ring::At(end));
+    assert!(extend(&life, 29_690, 30_000, &extended(29_690, 30_000)).held);
+    let end = believed_until(at(29_690), ttl(30_000));
+    assert_eq!(life.alarm(), Some(end - at(50)));
+    assert_eq!(life.ring(end - at(1)), Ring::Ready(end));
+    assert_eq!(life.ring(end), Ring::Lost);
+    // A guard that is renewed needs none: its lease has long to go whenever a renewal is due.
+    let renewed = life_with([true, true], 30_000, Pace::Third);
+    assert_eq!(renewed.alarm(), Some(at(10_000)));
 }
 
 #[test]

@@ -29,8 +29,8 @@ pub const CONNECTIONS: &[Mutant] = &[
         file: "src/backend/trips.rs",
         old: "            bells.extend(state.successor());",
         new: "",
-        program: "redis",
-        tests: "trips::calls_at_the_same_time trips::a_reply_too_few",
+        program: "lib",
+        tests: "trips::tests::a_reader_that_has_its_answer",
         limit: 300,
     },
     Mutant {
@@ -329,7 +329,7 @@ pub const ADAPTERS: &[Mutant] = &[
     Mutant {
         place: "adapters",
         bug: "what was not sent is sent after its caller has left",
-        file: "src/backend/helpers.rs",
+        file: "src/backend/helpers/helped_call.rs",
         old: "        if state.given_up || Instant::now() >= self.deadline {",
         new: "        if Instant::now() >= self.deadline {",
         program: "lib",

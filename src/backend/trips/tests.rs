@@ -204,6 +204,23 @@ fn a_reader_that_leaves_hands_its_role_to_one_that_sleeps() {
 }
 
 #[test]
+fn a_reader_that_has_its_answer_hands_its_role_to_one_that_sleeps() {
+    let trips = Arc::new(Wire::new(Vec::new()));
+    let (answered, sleeper) = (sent(&trips, 1), sent(&trips, 2));
+    let token = CancelToken::new();
+    std::thread::scope(|scope| {
+        let TripStep::Read(mut turn) = trips.next(answered, &Call::new()) else {
+            panic!("no role is free");
+        };
+        let told = next_elsewhere(scope, &trips, sleeper, &token);
+        turn.side().replies.push(1);
+        let delivered = turn.deliver(answered, surplus);
+        assert!(matches!(delivered, Ok(Delivered::Answered)));
+        assert_eq!(told.recv_timeout(WAIT * 2), Ok("read"));
+    });
+}
+
+#[test]
 fn a_cancel_wakes_a_caller_that_sleeps_and_no_other() {
     let trips = Arc::new(Wire::new(Vec::new()));
     let (reader, sleeper) = (sent(&trips, 1), sent(&trips, 2));

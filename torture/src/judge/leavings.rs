@@ -5,9 +5,10 @@ use std::collections::{HashMap, HashSet};
 use super::{Hold, Verdict, overlap};
 use crate::clock::MS;
 use crate::plan::Fault;
-use crate::record::kind;
-use crate::round::{Evidence, Life};
-use crate::store::Way;
+use crate::record::{Record, kind};
+use crate::round::{Evidence, Happened, Life};
+use crate::store::{Kind, Way};
+use crate::worker::OPERATION_MS;
 
 /// What a worker's memory may grow by beside what its holds leave: pools, buffers and arenas that fill.
 const VARIES_KB: f64 = 6.0 * 1024.0;
@@ -31,6 +32,16 @@ fn may_be_delayed(evidence: &Evidence, life: &Life, from: i64, to: i64) -> bool 
     overlap(delays.map(|f| (f.from, f.over)), from, to) > 0
 }
 
+/// A release that Postgres has answered may not be on its disk for three times `wal_writer_delay`. A server that is killed by then has
+/// forgotten it, and the lock is there again. No record says when the acquire was undone: by its bound, if the server was there.
+fn may_be_forgotten(evidence: &Evidence, call: &Record) -> bool {
+    let undone_by = call.at + OPERATION_MS as i64 * MS;
+    let kills = |f: &Happened| {
+        f.fault == Fault::ServerKilled && (call.at..undone_by + 600 * MS).contains(&f.from)
+    };
+    evidence.kind == Kind::Postgres && evidence.faults.iter().any(kills)
+}
+
 pub fn unknown_acquires(evidence: &Evidence, verdict: &mut Verdict) {
     let held: HashSet<i64> = evidence.held.iter().copied().collect();
     for life in evidence.lives.iter().filter(|life| ended(life)) {
@@ -42,7 +53,8 @@ pub fn unknown_acquires(evidence: &Evidence, verdict: &mut Verdict) {
             if !held.contains(&call.key) {
                 continue;
             }
-            if may_be_delayed(evidence, life, call.a, call.at) {
+            let delayed = may_be_delayed(evidence, life, call.a, call.at);
+            if delayed || may_be_forgotten(evidence, call) {
                 verdict.figure(8, 1.0);
             } else {
                 verdict.violation(

@@ -96,7 +96,7 @@ pub const PROMISES: [Promise; 13] = [
     promise(
         "an acquire whose answer was lost is undone",
         "acquires cancelled or cut off",
-        "left to their TTL because the request itself was delayed",
+        "left to their TTL because the request was delayed, or a crash undid the release",
         Merge::Sum,
     ),
     promise(
@@ -690,6 +690,27 @@ mod tests {
             evidence.faults.push(happened);
             let promises: &[usize] = if isolates { &[6] } else { &[] };
             assert_eq!(broken(&evidence), promises, "{fault:?} {way:?}");
+        }
+    }
+
+    #[test]
+    fn an_undo_is_forgotten_only_by_a_postgres_that_is_killed_soon_after() {
+        let cases = [
+            (Kind::Postgres, 5_100, &[][..]),
+            (Kind::Postgres, 6_500, &[8]),
+            (Kind::Postgres, 4_900, &[8]),
+            (Kind::Redis, 5_100, &[8]),
+        ];
+        for (store, killed, promises) in cases {
+            let mut evidence = sound();
+            let mut unknown = record(kind::UNKNOWN, 0, 5_000, 4_990 * MS, 1, 0, 0);
+            unknown.key = 2_000_000;
+            evidence.lives[0].records.push(unknown);
+            (evidence.kind, evidence.held) = (store, vec![2_000_000]);
+            let mut happened = pause(killed, killed + 100);
+            (happened.fault, happened.incarnation) = (Fault::ServerKilled, None);
+            evidence.faults.push(happened);
+            assert_eq!(broken(&evidence), promises, "{store:?} {killed}");
         }
     }
 

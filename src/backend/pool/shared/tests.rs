@@ -125,7 +125,7 @@ fn one_connects_for_all_and_the_next_one_if_that_fails() {
         is_waited(&pool, 5);
         // It could not connect.
         drop(first);
-        let connected = (0..5).filter(|_| told.recv().expect("an answer"));
+        let connected = (0..5).filter(|_| told.recv_timeout(AMPLE).expect("an answer"));
         assert_eq!(connected.count(), 1);
     });
     let state = pool.state.lock();

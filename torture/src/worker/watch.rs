@@ -11,8 +11,6 @@ use crate::record::{Record, kind};
 
 /// How often the memory is noted.
 const MEMORY_MS: i64 = 250;
-/// How many looks there are between two searches for the timer.
-const SEARCH: u32 = 40;
 
 /// Watches until the process ends.
 pub fn watch(shared: &Shared) {
@@ -50,7 +48,6 @@ fn span(shared: &Shared, what: i64, from: i64, to: i64) {
 #[derive(Default)]
 struct TimerThread {
     found: Option<(i32, i64)>,
-    searched: u32,
 }
 
 impl TimerThread {
@@ -63,11 +60,9 @@ impl TimerThread {
             }
             self.found = None;
         }
-        self.searched += 1;
-        if self.searched % SEARCH == 1 {
-            self.found = find("syncguard-timer").and_then(|t| Some((t, clock::delayed_of(t)?)));
-        }
-        0
+        // It began after the last look: all that it waited was since then.
+        self.found = find("syncguard-timer").and_then(|t| Some((t, clock::delayed_of(t)?)));
+        self.found.map_or(0, |(_, waited)| waited)
     }
 }
 

@@ -185,9 +185,9 @@ pub const COMMAND: &[Mutant] = &[
     Mutant {
         place: "command",
         bug: "a lock that another holds has the exit code of a store that is away",
-        file: "cli/src/exit.rs",
-        old: "ErrorCode::AcquisitionTimeout => CONFLICT,",
-        new: "ErrorCode::AcquisitionTimeout => UNAVAILABLE,",
+        file: "cli/src/run.rs",
+        old: "if error.code() == ErrorCode::AcquisitionTimeout => {",
+        new: "if error.code() == ErrorCode::Lost => {",
         program: "command",
         tests: "running::a_held_lock_is_a_code_of_its_own",
         limit: 200,

@@ -184,8 +184,8 @@ cli-measure: ## measures `syncguard run true` and a listing: LOCKS=1000000
 
 # Locks over a program's own pool beside the built-in driver: what they cost, and when a call ends on a server in trouble.
 adapters-bounds: ## measures locks over pools, and writes the figures to docs/own-pools.md
-	$(CARGO) run --quiet --release --package syncguard-redis-pool --example bounds -- docs/own-pools.md
-	$(CARGO) run --quiet --release --package syncguard-postgres-pool --example bounds -- docs/own-pools.md
+	$(CARGO) run --quiet --release --package syncguard-redis-pool --example redis_bounds -- docs/own-pools.md
+	$(CARGO) run --quiet --release --package syncguard-postgres-pool --example postgres_bounds -- docs/own-pools.md
 
 # What all runs of `make drills` since `cargo clean` have shown.
 drills-page: ## writes the figures of all runs of `make drills` to docs/failover.md

@@ -75,7 +75,8 @@ mod waiting;
 #[cfg(unix)]
 pub use backend::call::{Call, OnCancel};
 #[cfg(unix)]
-pub use backend::helpers::{HelperCall, HelperThreads};
+pub use backend::helper_call::HelperCall;
+pub use backend::helpers::HelperThreads;
 #[cfg(unix)]
 pub use backend::keyspace::KeySpace;
 #[cfg(unix)]

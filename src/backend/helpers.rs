@@ -1,17 +1,13 @@
 //! Threads that make the calls of a driver which has no deadline: the caller waits for the answer, and leaves in time. It uses
-//! `types`, `runtime`, `options` and `backend::call`.
-
-mod helped_call;
+//! `types`, `runtime`, `options`, `backend::call` and `backend::helper_call`.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub use self::helped_call::HelperCall;
-
-use self::helped_call::HelpedCall;
 use crate::backend::call::Call;
+use crate::backend::helper_call::{HelpedCall, HelperCall};
 use crate::options::client::DEFAULT_OPERATION_TIMEOUT;
 use crate::runtime::ending;
 use crate::runtime::sync::{Condvar, Mutex};

@@ -3,6 +3,7 @@
 pub(crate) mod call;
 pub(crate) mod events;
 pub(crate) mod gate;
+pub(crate) mod helper_call;
 pub(crate) mod helpers;
 pub(crate) mod keyspace;
 pub(crate) mod limits;

@@ -329,7 +329,7 @@ pub const ADAPTERS: &[Mutant] = &[
     Mutant {
         place: "adapters",
         bug: "what was not sent is sent after its caller has left",
-        file: "src/backend/helpers/helped_call.rs",
+        file: "src/backend/helper_call.rs",
         old: "        if state.given_up || Instant::now() >= self.deadline {",
         new: "        if Instant::now() >= self.deadline {",
         program: "lib",

@@ -76,6 +76,7 @@ mod waiting;
 pub use backend::call::{Call, OnCancel};
 #[cfg(unix)]
 pub use backend::helper_call::HelperCall;
+#[cfg(unix)]
 pub use backend::helpers::HelperThreads;
 #[cfg(unix)]
 pub use backend::keyspace::KeySpace;

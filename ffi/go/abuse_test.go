@@ -56,8 +56,8 @@ func TestNilAndZero(t *testing.T) {
 		is(t, guard.Release(background), syncguard.ErrInvalidArgument)
 		is(t, guard.Extend(background, time.Second), syncguard.ErrInvalidArgument)
 		is(t, guard.Err(), syncguard.ErrInvalidArgument)
-		<-guard.Done()
-		<-guard.Context().Done()
+		closes(t, "Done of a guard that is none is open", guard.Done())
+		closes(t, "the context of a guard that is none goes on", guard.Context().Done())
 		if guard.Fence()+guard.Key()+guard.LockID() != "" || guard.FenceNumber() != 0 || guard.Remaining() != 0 || !guard.ExpiresAt().IsZero() {
 			t.Fatal("a guard that is none")
 		}

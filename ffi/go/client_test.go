@@ -39,8 +39,8 @@ func TestLockAndRelease(t *testing.T) {
 			t.Fatalf("%v left", left)
 		}
 		must(t, guard.Release(background))
-		<-guard.Done()
-		<-guard.Context().Done()
+		closes(t, "Done is open after the release", guard.Done())
+		closes(t, "the context goes on after the release", guard.Context().Done())
 		is(t, guard.Err(), syncguard.ErrReleased)
 		// 23: the second time says so, without I/O.
 		is(t, guard.Release(background), syncguard.ErrAbsent, syncguard.ErrReleased)
@@ -135,12 +135,8 @@ func TestLoss(t *testing.T) {
 			t.Fatal("the values are gone")
 		}
 		must(t, client.Release(background, guard.LockID()))
-		select {
-		case <-guard.Done():
-		case <-time.After(testLimit):
-			t.Fatal("the loss was not noticed")
-		}
-		<-child.Done()
+		closes(t, "the loss was not noticed", guard.Done())
+		closes(t, "a context of the guard's goes on after the loss", child.Done())
 		is(t, under.Err(), context.Canceled)
 		is(t, cause(under), syncguard.ErrLost)
 		is(t, guard.Err(), syncguard.ErrLost)
@@ -174,11 +170,7 @@ type valueKey struct{}
 func TestLossByTheClock(t *testing.T) {
 	client := open(t, sqliteURL(t))
 	guard := lock(t, client, name(t), syncguard.WithTTL(80*time.Millisecond), syncguard.WithoutHeartbeat())
-	select {
-	case <-guard.Done():
-	case <-time.After(testLimit):
-		t.Fatal("the loss was not noticed")
-	}
+	closes(t, "the loss was not noticed", guard.Done())
 	is(t, guard.Err(), syncguard.ErrLost)
 	quiet := lock(t, client, name(t), syncguard.WithTTL(30*time.Millisecond), syncguard.WithMaxHold(time.Millisecond))
 	eventually(t, "it is not renewed for ever", func() bool { return errors.Is(quiet.Err(), syncguard.ErrLost) })

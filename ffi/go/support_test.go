@@ -18,6 +18,16 @@ import (
 
 var background = context.Background()
 
+// closes fails the test if the channel is still open after testLimit.
+func closes(t testing.TB, what string, done <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-done:
+	case <-time.After(testLimit):
+		t.Fatal(what)
+	}
+}
+
 func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {

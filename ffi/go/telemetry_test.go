@@ -71,7 +71,7 @@ func TestLossesOfAClient(t *testing.T) {
 	}))
 	kept := lock(t, client, "kept")
 	guard := lock(t, client, "lost", syncguard.WithTTL(100*time.Millisecond), syncguard.WithoutHeartbeat())
-	<-guard.Done()
+	closes(t, "the loss was not noticed", guard.Done())
 	select {
 	case l := <-losses:
 		var why *syncguard.Error

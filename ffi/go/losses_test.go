@@ -181,7 +181,7 @@ func TestLossAfterClose(t *testing.T) {
 	client := open(t, sqliteURL(t), syncguard.WithDisposeTimeout(20*time.Millisecond))
 	err := client.Do(background, name(t), func(ctx context.Context, guard *syncguard.Guard) error {
 		must(t, client.Close())
-		<-ctx.Done()
+		closes(t, "the loss was not noticed", ctx.Done())
 		eventually(t, "the end of the lease", func() bool { return guard.Remaining() == 0 })
 		// Remaining counts whole milliseconds.
 		time.Sleep(5 * time.Millisecond)

@@ -11,7 +11,7 @@ use nix::unistd::mkfifo;
 use syncguard::{Call, Client, ClientOptions, ErrorCode, Key};
 
 /// The limit of a call. What is refused is refused sooner.
-const LIMIT: Duration = Duration::from_secs(1);
+const LIMIT: Duration = Duration::from_secs(8);
 /// Less than a test waits for a stage, more than a busy machine makes of [`LIMIT`].
 const FAR_TOO_LONG: Duration = Duration::from_secs(30);
 

@@ -36,22 +36,14 @@ func lostBy(t testing.TB, err error, reason syncguard.LossReason) {
 // sameEnd fails unless the context ends soon, with this very error. Contexts end after Done is closed.
 func sameEnd(t testing.TB, ctx context.Context, err error) {
 	t.Helper()
-	select {
-	case <-ctx.Done():
-	case <-time.After(testLimit):
-		t.Fatal("the context did not end")
-	}
+	closes(t, "the context did not end", ctx.Done())
 	same(t, ctx, err)
 }
 
 // ends waits for the guard's end without asking: its library has told it by itself.
 func ends(t testing.TB, guard *syncguard.Guard) {
 	t.Helper()
-	select {
-	case <-guard.Done():
-	case <-time.After(testLimit):
-		t.Fatal("the loss was not noticed")
-	}
+	closes(t, "the loss was not noticed", guard.Done())
 }
 
 func TestLossReasons(t *testing.T) {

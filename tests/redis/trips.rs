@@ -258,6 +258,14 @@ fn handle(signal: Signal, handler: extern "C" fn(nix::libc::c_int)) {
     unsafe { sigaction(signal, &action) }.expect("a handler");
 }
 
+/// Whether a thread of this process sleeps in a system call.
+fn sleeps(thread: nix::unistd::Pid) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat"));
+    let stat = stat.expect("the thread is there");
+    stat.rsplit_once(") ")
+        .is_some_and(|(_, state)| state.starts_with('S'))
+}
+
 impl StoppedThread {
     fn stop(thread: pthread_t) -> Self {
         handle(Signal::SIGUSR1, stand_still);
@@ -294,11 +302,15 @@ fn stopped_reader(_: &Path) {
         let rig = &rig;
         let reader = scope.spawn(move || {
             // SAFETY: it only asks.
-            started.send(unsafe { pthread_self() }).expect("heard");
+            let me = (unsafe { pthread_self() }, nix::unistd::gettid());
+            started.send(me).expect("heard");
             look(&rig.redis, &Call::new())
         });
         rig.sent(1);
-        let stopped = StoppedThread::stop(thread.recv().expect("started"));
+        let (reading, number) = thread.recv().expect("started");
+        // One that is stopped on its way there may hold a mutex, and then nothing helps the others.
+        eventually("it sleeps in its read", || sleeps(number));
+        let stopped = StoppedThread::stop(reading);
         drop(paused);
         let begun = Instant::now();
         let others: Vec<_> = (0..4)

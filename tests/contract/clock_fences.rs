@@ -5,10 +5,10 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 
-use crate::support::eventually;
 use crate::support::postgres::Server;
 use crate::support::redis::RedisServer;
 use crate::support::verbs::patient;
+use crate::support::{eventually, set_server_clock};
 use syncguard::{Client, ClientOptions, ErrorCode, FenceSource, RedisBackend};
 
 /// More than any test counts, and less than any clock shows.
@@ -318,9 +318,7 @@ fn a_redis_clock_after_2128_is_an_error_and_changes_nothing() {
     let dir = tempfile::tempdir().expect("a folder");
     let (shim, clock) = (dir.path().join("clock.so"), dir.path().join("clock"));
     build_shim(&shim);
-    let set_clock = |seconds: i64| {
-        std::fs::write(&clock, seconds.to_ne_bytes()).expect("the clock's file");
-    };
+    let set_clock = |seconds: i64| set_server_clock(&clock, seconds);
     set_clock(0);
     let server = RedisServer::start_env(&[
         ("LD_PRELOAD", shim.to_str().expect("UTF-8")),

@@ -8,7 +8,7 @@ use crate::support::postgres::Server;
 use crate::support::proxy::{Address, Mode, Proxy};
 use crate::support::redis::{RedisServer, directory};
 use crate::support::verbs::{code, granted, id, key, patient, ttl};
-use crate::support::{WAIT_LIMIT, eventually};
+use crate::support::{WAIT_LIMIT, eventually, set_server_clock};
 use syncguard::{
     Backend, Call, CancelToken, Client, ErrorCode, ExtendOutcome, LockOptions, LookupBy, LossReason,
 };
@@ -279,9 +279,7 @@ fn a_redis_clock_that_steps_forward_costs_no_guard_its_lock() {
         .status()
         .expect("a C compiler");
     assert!(built.success());
-    let set_clock = |seconds: i64| {
-        std::fs::write(&clock, seconds.to_ne_bytes()).expect("the clock's file");
-    };
+    let set_clock = |seconds: i64| set_server_clock(&clock, seconds);
     set_clock(0);
     let server = RedisServer::start_env(&[
         ("LD_PRELOAD", shim.to_str().expect("UTF-8")),

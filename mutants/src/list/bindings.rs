@@ -156,7 +156,7 @@ pub const GO: &[Mutant] = &[
         old: "	if e.done != nil {\n		close(e.done)\n	}\n",
         new: "",
         program: "go",
-        tests: "TestLoss|TestLockAndRelease|TestLossReasons",
+        tests: "TestLossByTheClock",
         limit: 300,
     },
     Mutant {

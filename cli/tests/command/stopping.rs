@@ -155,13 +155,21 @@ fn a_killed_run_takes_every_process_of_the_group_with_it() {
 /// The second process of a run.
 fn supervisor(run: &Child) -> i32 {
     let path = format!("/proc/{0}/task/{0}/children", run.id());
-    let children = fs::read_to_string(path).expect("children");
     let is_it = |pid: &&str| {
         let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         String::from_utf8_lossy(&line).contains("__supervise")
     };
-    let found = children.split_whitespace().find(is_it);
-    found.expect("a supervisor").parse().expect("a pid")
+    let mut found = None;
+    // A new one has the name of its parent for a moment.
+    eventually("a supervisor", || {
+        let children = fs::read_to_string(&path).expect("children");
+        found = children
+            .split_whitespace()
+            .find(is_it)
+            .map(|pid| pid.parse().expect("a pid"));
+        found.is_some()
+    });
+    found.expect("a supervisor")
 }
 
 #[test]

@@ -49,6 +49,19 @@ fn silent_round(drill: &str, fences: &str) -> (Output, String) {
     (output, text)
 }
 
+/// As [`silent_round`], with locks that the new primary has forgotten. A busy machine may grant none while the link is silent: then
+/// there is nothing to forget, and there is another round.
+fn round_with_a_loss(kind: &str, fences: &str) -> (Output, String) {
+    let mut round = silent_round(kind, fences);
+    for _ in 0..4 {
+        if !round.0.status.success() || number(&round.1, " of ") > 0 {
+            break;
+        }
+        round = silent_round(kind, fences);
+    }
+    round
+}
+
 #[test]
 fn a_synchronous_standby_forgets_nothing() {
     let (output, text) = silent_round("postgres-sync", "counter");
@@ -62,7 +75,7 @@ fn a_synchronous_standby_forgets_nothing() {
 /// A replica that heard nothing cannot know the last locks. A drill that finds no loss here would find none anywhere.
 #[test]
 fn a_loss_that_is_provoked_is_noticed() {
-    let (output, text) = silent_round("sentinel", "counter");
+    let (output, text) = round_with_a_loss("sentinel", "counter");
     assert!(output.status.success(), "{text}");
     assert!(number(&text, " of ") > 0, "{text}");
     assert!(number(&text, " fences repeated") > 0, "{text}");
@@ -72,7 +85,7 @@ fn a_loss_that_is_provoked_is_noticed() {
 /// The same loss: locks are forgotten and held twice, and no fence is given twice.
 #[test]
 fn fences_of_a_clock_grow_over_a_loss() {
-    let (output, text) = silent_round("sentinel", "clock");
+    let (output, text) = round_with_a_loss("sentinel", "clock");
     assert!(output.status.success(), "{text}");
     assert!(number(&text, " of ") > 0, "{text}");
     assert_eq!(number(&text, " fences repeated"), 0, "{text}");

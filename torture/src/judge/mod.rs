@@ -648,10 +648,10 @@ mod tests {
         let mut renewed = called_late(6_050, 0);
         renewed.lives[0].records[1].d = 76;
         assert_eq!(broken(&renewed), [0; 0]);
-        assert_eq!(broken(&called_late(6_050, 59)), [6]);
-        assert_eq!(broken(&called_late(6_050, 61)), [0; 0]);
+        assert_eq!(broken(&called_late(6_050, 54)), [6]);
+        assert_eq!(broken(&called_late(6_050, 56)), [0; 0]);
         for what in [kind::STALL, kind::TIMER] {
-            for (to, promises) in [(6_035, &[6][..]), (6_045, &[])] {
+            for (to, promises) in [(6_033, &[6][..]), (6_045, &[])] {
                 let mut stalled = called_late(6_050, 0);
                 let stall = record(what, 0, to, 5_980 * MS, 0, 0, 0);
                 stalled.lives[0].records.push(stall);
